@@ -13,9 +13,11 @@ export const flowColour = (flow) => css(`--flow-${flow + 1}`);
 const PLOTS = [
   { title: 'Throughput', unit: 'Mbit/s', least: 1, flow: 'throughput_mbps', link: [['link', 'rate_mbps']] },
   { title: 'Round-trip time', unit: 'ms', least: 10, flow: 'rtt_mean_ms', link: [] },
-  { title: 'Queueing delay', unit: 'ms', least: 5, link: [['mean', 'queue_mean_ms'], ['largest', 'queue_max_ms']] },
-  { title: 'Packets dropped, per 0.1 s', unit: '', least: 5, link: [['by the queue', 'drops'], ['at random', 'random_losses']] },
+  { title: 'Queueing delay', unit: 'ms', least: 5, link: [['largest', 'queue_max_ms'], ['mean', 'queue_mean_ms']] },
+  { title: 'Packets dropped, per 0.1 s', unit: '', least: 5, link: [['by queue', 'drops'], ['at random', 'random_losses']] },
 ];
+
+const LINK_NAME_LENGTHS = PLOTS.flatMap(({ link }) => link.map(([name]) => name.length));
 
 export class Charts {
   #plots = [];
@@ -57,6 +59,8 @@ export class Charts {
 }
 
 function makePlot(section, plot, scenario, names, run, columns, sync) {
+  // The same for all plots, so that their times are one below the other.
+  const right = 7 * Math.max(...LINK_NAME_LENGTHS, ...names.map((name) => name.length)) + 12;
   const box = document.createElement('div');
   box.className = 'chart';
   box.setAttribute('role', 'img');
@@ -68,17 +72,16 @@ function makePlot(section, plot, scenario, names, run, columns, sync) {
 
   const lines = plot.flow ? names.map((name, flow) => ({ name, colour: flowColour(flow), flow })) : [];
   plot.link.forEach(([name, column], place) => {
-    const colour = plot.flow ? css('--soft') : [flowColour(0), flowColour(1)][place];
+    const colour = plot.flow ? css('--soft') : [flowColour(1), flowColour(0)][place];
     lines.push({ name, colour, index: columns.link[column], isThin: Boolean(plot.flow) });
   });
   const font = '12px system-ui, "DejaVu Sans", sans-serif';
   const axis = { stroke: css('--soft'), grid: { stroke: css('--grid'), width: 1 }, ticks: { show: false }, font };
-  const width = Math.max(...lines.map(({ name }) => name.length)) * 6.6 + 12;
   const one = { plot, run, largest: 0, top: plot.least };
   const chart = new uPlot({
     width: box.clientWidth,
     height: HEIGHT,
-    padding: [8, Math.min(width, 120), 0, 0],
+    padding: [8, right, 0, 0],
     legend: { show: false },
     cursor: { sync: { key: sync.key, setSeries: false }, drag: { x: false, y: false }, points: { size: 6 } },
     scales: { x: { time: false, range: [0, scenario.duration_s] }, y: { range: () => [0, one.top] } },
@@ -131,6 +134,7 @@ function drawNames(chart, lines) {
   ctx.save();
   ctx.font = `600 ${12 * ratio}px system-ui, "DejaVu Sans", sans-serif`;
   ctx.textBaseline = 'middle';
+  ctx.textAlign = 'left';
   for (const { name, colour, x, y } of ends) {
     ctx.fillStyle = colour;
     ctx.fillText(name, chart.valToPos(x, 'x', true) + 5 * ratio, y);

@@ -91,7 +91,7 @@ function showWeights(settings, linear, changed, refresh) {
   byId('weights').hidden = !isUsed;
   if (!isUsed) return;
   const weights = settings.weights ?? linear.weights;
-  const inputs = [...linear.inputs, 'always 1'];
+  const inputs = [...linear.inputs, ['constant', 'always 1']];
   const change = (place) => (value) => {
     settings.weights = [...(settings.weights ?? linear.weights)];
     settings.weights[place] = value;
@@ -99,11 +99,20 @@ function showWeights(settings, linear, changed, refresh) {
   };
   // In the order of a layer: the weights of the window, those of the rate, and both constants.
   const place = (input, output) => (input < linear.inputs.length ? output * linear.inputs.length + input : weights.length - 2 + output);
-  byId('sliders').replaceChildren(...['window', 'pacing'].flatMap((output, row) => inputs.map((input, index) => {
-    const at = place(index, row);
-    const most = Math.max(0.5, 3 * Math.abs(linear.weights[at]));
-    return slider(`${output}: ${input}`, weights[at], -most, most, '', change(at), { step: most / 100 });
-  })));
+  byId('sliders').replaceChildren(...inputs.flatMap(([input, meaning], index) => {
+    const title = document.createElement('h4');
+    Object.assign(title, { textContent: input, title: meaning });
+    const pair = document.createElement('div');
+    pair.className = 'pair';
+    pair.append(...['window', 'pacing'].map((output, row) => {
+      const at = place(index, row);
+      const most = Math.max(0.5, 3 * Math.abs(linear.weights[at]));
+      const made = slider(output, weights[at], -most, most, '', change(at), { step: most / 100 });
+      made.querySelector('input').setAttribute('aria-label', `Weight of ${input} for ${output}`);
+      return made;
+    }));
+    return [title, pair];
+  }));
   byId('forget').onclick = () => { settings.weights = null; refresh(); changed('start'); };
 }
 

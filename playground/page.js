@@ -3,7 +3,7 @@
 import { Charts, number } from './charts.js';
 import { showControls } from './controls.js';
 import { scoreOf } from './score.js';
-import { LINEAR, fromHash, scenariosOf, setRate, settingsOf, toCsv, toHash, toYaml } from './scenario.js';
+import { LINEAR, fromHash, newFlow, scenariosOf, setRate, settingsOf, toCsv, toHash, toYaml } from './scenario.js';
 
 const byId = (id) => document.getElementById(id);
 const worker = new Worker('worker.js', { type: 'module' });
@@ -85,10 +85,26 @@ async function start() {
   const scenarios = scenariosOf(settings);
   const weights = settings.weights ? withWeights(policies[LINEAR], settings.weights) : policies[LINEAR];
   await call('start', scenarios, settings.seed, { [LINEAR]: weights });
+  byId('error').textContent = '';
   run = { scenarios, rows: scenarios.map(() => ({ time: [], flows: [], link: [] })), time_s: 0, target_s: 0, isOver: false, notes: [] };
+  makeCharts();
+}
+
+function makeCharts() {
   charts?.end();
-  charts = new Charts(byId('charts'), scenarios, scenarios.map((_, side) => settings.flows.map(
+  charts = new Charts(byId('charts'), run.scenarios, run.scenarios.map((_, side) => settings.flows.map(
     (flow, index) => `${index + 1} ${side ? flow.versus : flow.algorithm}`)), columns);
+}
+
+/** Adds rows to a run of the worker, until a time or as far as its patience goes. */
+async function advance(of, until_s) {
+  const { rows, isOver } = await call('advance', until_s);
+  rows.forEach((one, place) => {
+    const own = of.rows.at(place - rows.length); // a saved run lies in front
+    for (const part of ['time', 'flows', 'link']) own[part].push(...one[part]);
+  });
+  of.time_s = of.rows.at(-1).time.at(-1) ?? 0;
+  of.isOver = isOver;
 }
 
 /** Gives the run what the visitor has moved. */
@@ -114,13 +130,10 @@ async function frame(now) {
     if (toChange) await change();
     if (run !== null && !run.isOver && (isRunning || run.time_s < catchUp_s)) {
       run.target_s = Math.max(catchUp_s, Math.min(run.target_s, run.time_s + 1) + elapsed_s * Number(byId('speed').value));
-      const { rows, isOver } = await call('advance', run.target_s);
-      rows.forEach((one, side) => { for (const part of ['time', 'flows', 'link']) run.rows[side][part].push(...one[part]); });
-      run.time_s = run.rows[0].time.at(-1) ?? 0;
-      run.isOver = isOver;
-      if (rows[0].time.length) show();
+      const current = run; // the visitor may open another one meanwhile
+      await advance(current, run.target_s);
+      if (run === current) show();
     }
-    byId('error').textContent = '';
   } catch (error) {
     run = null;
     byId('error').textContent = error.message;
@@ -151,6 +164,7 @@ function showScores(scores) {
     ['Jain’s index of the shares', (score) => score.jain, fixed(3)],
     ['Utilisation', (score) => score.utilisation, percent],
     ['Delay, in base RTTs', (score) => score.delay, fixed(2)],
+    ['Smallest share in any 5 s', (score) => score.worst, percent],
     ...settings.flows.flatMap((_, flow) => [
       [`Flow ${flow + 1}: throughput, Mbit/s`, (score) => score.flows[flow].throughput_mbps, number],
       [`Flow ${flow + 1}: of its fair share`, (score) => score.flows[flow].share, percent],
@@ -183,6 +197,43 @@ function download(name, text) {
   URL.revokeObjectURL(link.href);
 }
 
+/** Lists the runs that `bbrgym lab` has, and shows a chosen one beside the same scenario, simulated here. */
+async function listSaved() {
+  const paths = await (await fetch('saved/')).json();
+  const list = document.createElement('select');
+  list.setAttribute('aria-label', 'Saved runs');
+  list.append(new Option(paths.length ? `Saved runs: ${paths.length}` : 'No saved runs in runs/', ''));
+  list.append(...paths.map((path, number) => new Option(path, number)));
+  list.onchange = async () => { if (list.value) await showSaved(await (await fetch(`saved/${list.value}`)).json()); };
+  byId('saved').append(list);
+  byId('saved').hidden = false;
+}
+
+async function showSaved(saved) {
+  if (saved.error) throw new Error(saved.error);
+  run = null; // the frames leave the worker alone
+  const number = (value) => value ?? NaN;
+  const complete = (flow) => ({ jitter_ms: 0, rtt_schedule: [], ...flow });
+  const scenario = { ...saved.scenario, flows: saved.scenario.flows.map(complete) };
+  const rows = { time: saved.time, flows: saved.flows.map((row) => row.map(number)), link: saved.link.map((row) => row.map(number)) };
+  const own = scenario.flows.every((flow) => !flow.policy && data.algorithms.some(([name]) => name === flow.algorithm));
+  const scenarios = own ? [scenario, scenario] : [scenario];
+  const recorded = { scenarios, rows: [rows], time_s: scenario.duration_s, target_s: 0, isOver: true, notes: [] };
+  if (own) {
+    const here = { ...scenario, flows: scenario.flows.map((flow) => (
+      flow.algorithm === 'policy' ? { ...flow, policy: 'reference' } : flow)) };
+    await call('start', [here], saved.seed, {});
+    recorded.rows.push({ time: [], flows: [], link: [] });
+    do await advance(recorded, Infinity); while (!recorded.isOver);
+  }
+  settings = { ...settings, flows: scenario.flows.map((flow) => newFlow({ ...flow, versus: flow.algorithm })), seed: saved.seed };
+  run = recorded;
+  byId('story').textContent = `Run A was saved by the engine ${saved.engine}, seed ${saved.seed}. ${own
+    ? 'Run B is the same scenario with the same seed, simulated in this page.' : 'This page cannot run its algorithms.'}`;
+  makeCharts();
+  show();
+}
+
 byId('presets').append(...data.presets.map((preset) => {
   const button = document.createElement('button');
   Object.assign(button, { type: 'button', textContent: preset.title });
@@ -211,6 +262,7 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => open
 
 open(fromHash(location.hash, data.presets));
 requestAnimationFrame(frame);
+if (location.search === '?lab') await listSaved();
 
 /** For tests and measurements: what ran, and how it shares the link. */
 window.playground = {

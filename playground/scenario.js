@@ -87,7 +87,20 @@ export function fromHash(hash, presets) {
   const known = Object.entries(given).filter(([name]) => name in usual && name !== 'preset');
   const settings = { ...usual, ...Object.fromEntries(known) };
   settings.flows = settings.flows.slice(0, MOST_FLOWS).map(newFlow);
+  for (const record of [settings, ...settings.flows]) keepBounds(record);
   return settings;
+}
+
+/** What a link may have: with other numbers the engine might run for ever. */
+const BOUNDS = {
+  rate_mbps: [0.1, 1000], buffer_bdp: [0.01, 100], loss: [0, 0.9], duration_s: [5, 300], packet_bytes: [64, 9000], seed: [0, 2 ** 31 - 1],
+  rtt_ms: [1, 10_000], start_s: [0, 299], jitter_ms: [0, 10_000], preference: [0, 1],
+};
+
+function keepBounds(record) {
+  for (const [name, [low, high]] of Object.entries(BOUNDS)) {
+    if (name in record) record[name] = Math.min(high, Math.max(low, Number(record[name]) || low));
+  }
 }
 
 /** Returns an experiment for `bbrgym benchmark`: the scenarios as they ran. JSON within YAML is YAML. */

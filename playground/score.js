@@ -2,6 +2,7 @@
 
 export const WARMUP = 0.25; // fraction of the duration that is not measured, as in benchmarks
 const HEADER_BYTES = 40;
+const WORST_STEPS = 50; // 5 s
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
@@ -26,7 +27,29 @@ export function scoreOf(scenario, rows, column) {
   const utilisation = Math.min(1, sum(flows.map((flow) => flow.received_bytes)) * 8e-6 / fair.capacity_mbit);
   const delay = delays.length ? sum(delays) / delays.length : 0;
   there.forEach((flow, place) => { flows[flow].share = shares[place]; });
-  return { fairPower: jain * utilisation / (1 + delay), jain, utilisation, delay, flows };
+  const worst = worstShare(scenario, rows, from, column);
+  return { fairPower: jain * utilisation / (1 + delay), jain, utilisation, delay, worst, flows };
+}
+
+/** The smallest share of the link, over an equal one, that any flow gets for `WORST_STEPS` steps in which all are active. */
+function worstShare(scenario, rows, from, column) {
+  const count = scenario.flows.length;
+  const received = scenario.flows.map(() => 0);
+  const least = scenario.flows.map(() => Infinity);
+  const since = Math.max(from, ...scenario.flows.map((flow) => flow.start_s));
+  const add = (step, sign) => received.forEach((_, flow) => {
+    const row = rows.flows[step];
+    received[flow] += sign * row[flow * (row.length / count) + column.received_bytes];
+  });
+  const first = rows.time.findIndex((time) => time > since + 1e-9);
+  for (let step = first; first >= 0 && step < rows.time.length; step++) {
+    add(step, 1);
+    if (step >= first + WORST_STEPS) add(step - WORST_STEPS, -1);
+    const total = sum(received);
+    if (step < first + WORST_STEPS - 1 || total <= 0) continue;
+    received.forEach((bytes, flow) => { least[flow] = Math.min(least[flow], bytes * count / total); });
+  }
+  return Math.min(...least);
 }
 
 /** Throughput and mean RTT of a flow in the steps that start at `from` or later. */

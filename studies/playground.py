@@ -22,6 +22,7 @@ from typing import Any, Final
 from bbrgym import Flow, Scenario, make_engine
 from bbrgym.baselines import registry
 from bbrgym.baselines.policy_file import REFERENCE, policy_bytes, read_policy
+from bbrgym.envs.observation import FEATURES
 from bbrgym.lab import PAGE, make_server
 from studies import page
 
@@ -67,7 +68,9 @@ def data() -> dict[str, Any]:
             name: base64.b64encode(policy_bytes(path)).decode()
             for name, path in (("reference", None), ("linear", LINEAR))
         },
-        "linear": {"inputs": read_policy(LINEAR).spec["observation"]["features"]},
+        "linear": {
+            "inputs": [(name, FEATURES[name].meaning) for name in read_policy(LINEAR).spec["observation"]["features"]]
+        },
     }
 
 

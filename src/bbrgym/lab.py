@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.trace_file import load_trace
+from bbrgym.files import DAMAGES
 
 PAGE: Final = Path(__file__).parents[2] / "build" / "playground"
 """What `make playground` writes."""
@@ -51,15 +52,14 @@ class _Handler(SimpleHTTPRequestHandler):
             self.send_response(302)
             self.send_header("Location", "/?lab")
             self.end_headers()
-        elif self.path == "/runs.json":
-            self._send([str(path.relative_to(self._root)) for path in saved_runs(self._root)])
         elif self.path.startswith("/saved/"):
-            found = {str(number): path for number, path in enumerate(saved_runs(self._root))}
-            path = found.get(self.path.removeprefix("/saved/"))
-            if path is None:
-                self.send_error(404)
+            number, runs = self.path.removeprefix("/saved/"), saved_runs(self._root)
+            if not number:
+                self._send([title_of(path, self._root) for path in runs])
+            elif number.isdigit() and int(number) < len(runs):
+                self._send(plain_run(runs[int(number)]))
             else:
-                self._send(plain_run(path))
+                self.send_error(404)
         else:
             super().do_GET()
 
@@ -76,9 +76,24 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 def saved_runs(root: Path) -> list[Path]:
-    """Return the files of traces in runs/, the newest first."""
-    found = (root / "runs").glob("**/traces/**/*.parquet")
+    """Return the traces of evaluations and benchmarks in runs/, the newest first."""
+    runs = root / "runs"
+    found = [*runs.glob("evaluate/**/traces/*.parquet"), *runs.glob("benchmark/**/trace.parquet")]
     return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[:_MOST_RUNS]
+
+
+def title_of(path: Path, root: Path) -> str:
+    """Return a line about a trace: where it lies, its flows, rate, seed and engine."""
+    from pyarrow.parquet import read_schema
+
+    kind, name = path.relative_to(root / "runs").parts[:2]
+    try:
+        origin = json.loads(read_schema(path).metadata[b"bbrgym"])
+        algorithms = " + ".join(flow["algorithm"] for flow in origin["scenario"]["flows"][:_MOST_FLOWS])
+        text = f"{algorithms}, {origin['scenario']['rate_mbps']:g} Mbit/s, seed {origin['seed']}, {origin['engine']}"
+    except (OSError, *DAMAGES):
+        text = "cannot be read"
+    return f"{kind} {name}: {text}"
 
 
 def plain_run(path: Path) -> dict[str, Any]:
