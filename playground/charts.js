@@ -85,7 +85,7 @@ function makePlot(section, plot, scenario, names, run, columns, sync) {
     legend: { show: false },
     cursor: { sync: { key: sync.key, setSeries: false }, drag: { x: false, y: false }, points: { size: 6 } },
     scales: { x: { time: false, range: [0, scenario.duration_s] }, y: { range: () => [0, one.top] } },
-    axes: [{ ...axis, size: 26, values: (_, splits) => splits.map((second) => `${second} s`) }, { ...axis, size: 44 }],
+    axes: [{ ...axis, size: 26, values: (_, splits) => splits.map((second) => `${second} s`) }, { ...axis, size: 54 }],
     series: [{}, ...lines.map((line) => ({
       stroke: line.colour,
       width: line.isThin ? 1 : 1.8,

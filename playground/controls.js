@@ -1,7 +1,7 @@
 // The settings: each control writes into `settings` and says whether the run must start again.
 
 import { flowColour } from './charts.js';
-import { LINEAR, MOST_FLOWS, hasPreference, newFlow } from './scenario.js';
+import { LINEAR, MOST_FLOWS, newFlow } from './scenario.js';
 
 const QUEUES = { droptail: 'drop-tail', codel: 'CoDel', pie: 'PIE', fq_codel: 'FQ-CoDel', dualpi2: 'DualPI2' };
 /** Positions of a slider that moves by equal ratios. */
@@ -12,7 +12,8 @@ const byId = (id) => document.getElementById(id);
  * Fills the panel.
  *
  * @param settings what the controls change.
- * @param data `algorithms`, pairs of a name and a description, and `linear`: inputs and weights.
+ * @param data `algorithms`, pairs of a name and a description, `preferring`, those of them that heed a preference, and
+ *   `linear`: inputs and weights.
  * @param changed is called with 'live' for what a run takes at once, with 'start' for what needs another run.
  */
 export function showControls(settings, data, changed) {
@@ -80,7 +81,7 @@ function flowCard(flow, index, settings, data, refresh, changed) {
     field('Start, s', flow.start_s, 0, 299, set('start_s')),
   );
   card.append(pair);
-  if (chosen.some((name) => hasPreference(flow[name]))) {
+  if (chosen.some((name) => data.preferring.includes(flow[name]))) {
     card.append(slider('Preference: short queue to throughput', flow.preference, 0, 1, '', set('preference'), { step: 0.05 }));
   }
   return card;

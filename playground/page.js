@@ -61,7 +61,9 @@ function open(given) {
   const preset = data.presets.find(({ name }) => name === settings.preset);
   byId('story').textContent = preset.text;
   for (const button of byId('presets').children) {
-    button.setAttribute('aria-pressed', button.textContent === preset.title);
+    const isChosen = button.textContent === preset.title;
+    button.setAttribute('aria-pressed', isChosen);
+    if (isChosen) button.scrollIntoView({ block: 'nearest', inline: 'center' });
   }
   showControls(settings, data, onChange);
   restart(0);
@@ -164,7 +166,7 @@ function showScores(scores) {
     ['Jain’s index of the shares', (score) => score.jain, fixed(3)],
     ['Utilisation', (score) => score.utilisation, percent],
     ['Delay, in base RTTs', (score) => score.delay, fixed(2)],
-    ['Smallest share in any 5 s', (score) => score.worst, percent],
+    ...(settings.flows.length > 1 ? [['Smallest share in any 5 s', (score) => score.worst, percent]] : []),
     ...settings.flows.flatMap((_, flow) => [
       [`Flow ${flow + 1}: throughput, Mbit/s`, (score) => score.flows[flow].throughput_mbps, number],
       [`Flow ${flow + 1}: of its fair share`, (score) => score.flows[flow].share, percent],

@@ -44,7 +44,7 @@ export function scenariosOf(settings) {
     ...{ rate_mbps, buffer_bdp, queue, loss, duration_s, packet_bytes, rate_schedule },
     flows: settings.flows.map((flow) => {
       const { rtt_ms, start_s, jitter_ms, rtt_schedule } = flow;
-      const isPolicy = hasPreference(flow[side]);
+      const isPolicy = [LINEAR, 'policy'].includes(flow[side]);
       return {
         algorithm: isPolicy ? 'policy' : flow[side],
         ...{ rtt_ms, jitter_ms, rtt_schedule },
@@ -54,10 +54,6 @@ export function scenariosOf(settings) {
       };
     }),
   }));
-}
-
-export function hasPreference(algorithm) {
-  return algorithm === LINEAR || algorithm === 'policy';
 }
 
 /** Sets the rate of a scenario that is running from `time_s` on. */

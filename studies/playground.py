@@ -61,16 +61,19 @@ def data() -> dict[str, Any]:
     assert isinstance(presets, list)
     descriptions = {name: text for name, text in registry.controllers().items() if name != "agent"}
     descriptions["linear"] = "a linear policy of sixteen weights, which can be moved"
+    features = {
+        name: read_policy(path).spec["observation"]["features"]
+        for name, path in (("policy", REFERENCE), ("linear", LINEAR))
+    }
     return {
         "presets": [preset | {"scenario": Scenario.from_dict(preset["scenario"]).to_dict()} for preset in presets],
         "algorithms": list(descriptions.items()),
+        "preferring": [name for name, seen in features.items() if "preference" in seen],
         "policies": {
             name: base64.b64encode(policy_bytes(path)).decode()
             for name, path in (("reference", None), ("linear", LINEAR))
         },
-        "linear": {
-            "inputs": [(name, FEATURES[name].meaning) for name in read_policy(LINEAR).spec["observation"]["features"]]
-        },
+        "linear": {"inputs": [(name, FEATURES[name].meaning) for name in features["linear"]]},
     }
 
 

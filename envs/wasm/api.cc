@@ -66,8 +66,7 @@ EXPORT(release) void Release(void* memory) {
 
 /// Columns of flows, columns of the link, and algorithms, in lines.
 EXPORT(names) const char* AllNames() {
-  static const std::string text =
-      Names(kFlowColumns) + "\n" + Names(kLinkColumns) + "\n" + Names(ControllerRegistry());
+  static const std::string text = Names(kFlowColumns) + "\n" + Names(kLinkColumns) + "\n" + Names(ControllerRegistry());
   return text.c_str();
 }
 

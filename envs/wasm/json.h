@@ -19,8 +19,8 @@ namespace bbrgym {
 /// Policies by the names that flows give.
 using Policies = std::map<std::string, std::shared_ptr<const PolicyNetwork>>;
 
-/// Reads the JSON of `Scenario.to_dict()`, in which the policy of a flow is a name. It walks over the text once and sets
-/// fields by `VisitFields`, as scenario_binding.h does for dicts.
+/// Reads the JSON of `Scenario.to_dict()`, in which the policy of a flow is a name. It walks over the text once and
+/// sets fields by `VisitFields`, as scenario_binding.h does for dicts.
 class JsonReader {
  public:
   JsonReader(const char* text, const Policies& policies) : at_(text), policies_(policies) {}
