@@ -169,7 +169,7 @@ WASM_CODE := $(filter-out %/module.cc,$(wildcard $(addsuffix /*.cc,baselines/cc 
 ZIG := $(BIN)/python -m ziglang c++ $(WASM_FLAGS)
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/$(WASM)/cache
 
-playground: $(PLAYGROUND)/bbrgym.wasm
+playground: $(PLAYGROUND)/engine.wasm
 	$(BIN)/python -m studies.playground --build $(PLAYGROUND)
 
 playground-bench: playground
@@ -180,11 +180,11 @@ $(WASM)/.setup: $(SETUP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group playground
 	touch $@
 
-$(WASM)/%.o: %.cc $(WASM)/.setup
+$(WASM)/%.o: %.cc | $(WASM)/.setup
 	mkdir -p $(@D)
 	$(ZIG) -fexceptions -MMD -I. -I$$(ls -d build/*/generated | head -1) -c $< -o $@
 
-$(PLAYGROUND)/bbrgym.wasm: $(WASM_CODE:%.cc=$(WASM)/%.o)
+$(PLAYGROUND)/engine.wasm: $(WASM_CODE:%.cc=$(WASM)/%.o)
 	$(ZIG) -mexec-model=reactor -s $^ -o $@
 
 -include $(WASM_CODE:%.cc=$(WASM)/%.d)

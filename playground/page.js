@@ -28,7 +28,7 @@ window.addEventListener('unhandledrejection', ({ reason }) => { byId('error').te
 const data = await (await fetch('data.json')).json();
 const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
 const policies = Object.fromEntries(Object.entries(data.policies).map(([name, base64]) => [name, bytesOf(base64)]));
-const names = await call('load', 'bbrgym.wasm', policies);
+const names = await call('load', 'engine.wasm', policies);
 const indexOf = (columns) => Object.fromEntries(columns.map((name, index) => [name, index]));
 const columns = { flow: indexOf(names.flowColumns), link: indexOf(names.linkColumns) };
 data.linear.weights = weightsOf(policies[LINEAR]);

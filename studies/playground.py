@@ -1,6 +1,6 @@
 """The playground (docs/playground.md): its data, and its size and speed beside native's.
 
-`python -m studies.playground --build FOLDER` copies the page into the folder that has bbrgym.wasm. Without --build it
+`python -m studies.playground --build FOLDER` copies the page into the folder that has engine.wasm. Without --build it
 measures: chunks of native and of Chromium take turns, so that a slow machine slows down both.
 """
 
@@ -117,7 +117,7 @@ def measure() -> str:
     """Return a table of sizes, times and speeds."""
     import brotli
 
-    module = (PAGE / "bbrgym.wasm").read_bytes()
+    module = (PAGE / "engine.wasm").read_bytes()
     whole = b"".join(path.read_bytes() for path in sorted(PAGE.rglob("*")) if path.is_file())
     native: list[float] = []
     browser: list[float] = []

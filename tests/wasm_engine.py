@@ -20,7 +20,7 @@ class WasmEngine:
     """What playground/engine.js is in a browser.
 
     Args:
-        path: bbrgym.wasm.
+        path: engine.wasm.
         policies: bytes by the names that flows give.
     """
 

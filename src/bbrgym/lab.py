@@ -35,7 +35,7 @@ def make_server(page: Path = PAGE, root: Path | None = None, port: int = 0) -> T
     Raises:
         FileNotFoundError: the page is not built.
     """
-    if not (page / "bbrgym.wasm").is_file():
+    if not (page / "engine.wasm").is_file():
         raise FileNotFoundError(f"no playground in '{page}': build it with `make playground` in a checkout")
     return ThreadingHTTPServer(("127.0.0.1", port), partial(_Handler, directory=str(page), root=root))
 

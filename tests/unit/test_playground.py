@@ -25,7 +25,7 @@ from bbrgym.envs.trace_file import load_trace, save_trace
 from bbrgym.lab import PAGE, make_server, saved_runs
 from studies import playground
 
-MODULE = PAGE / "bbrgym.wasm"
+MODULE = PAGE / "engine.wasm"
 DATA = playground.data()
 PRESETS = {preset["name"]: preset for preset in DATA["presets"]}
 
