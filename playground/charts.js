@@ -145,9 +145,9 @@ function drawNames(chart, lines) {
 function read(chart, lines) {
   const step = chart.cursor.idx;
   if (step === null || step === undefined || chart.data[0][step] === undefined) return '';
-  const values = lines.map(({ name }, line) => [name.split(' ')[0], chart.data[line + 1][step]]);
+  const values = lines.map(({ name, flow }, line) => [flow === undefined ? name : flow + 1, chart.data[line + 1][step]]);
   const shown = values.filter(([, value]) => value !== null).map(([name, value]) => `${name}: ${number(value)}`);
-  return `${chart.data[0][step].toFixed(1)} s  ${shown.join('  ')}`;
+  return [`${chart.data[0][step].toFixed(1)} s`, ...shown].join(' · ');
 }
 
 export const number = (value) => value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0);

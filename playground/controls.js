@@ -21,7 +21,10 @@ export function showControls(settings, data, changed) {
   const set = (record, name, kind) => (value) => { record[name] = value; changed(kind); };
 
   byId('live').replaceChildren(
-    slider('Rate', settings.rate_mbps, 1, 200, 'Mbit/s', set(settings, 'rate_mbps', 'live'), { isRatio: true }),
+    slider(settings.rate_schedule.length ? 'Rate, instead of the trace' : 'Rate', settings.rate_mbps, 1, 200, 'Mbit/s', (value) => {
+      settings.rate_schedule = [];
+      set(settings, 'rate_mbps', 'live')(value);
+    }, { isRatio: true }),
     slider('Random loss', settings.loss * 100, 0, 10, '%', (value) => set(settings, 'loss', 'live')(value / 100), { step: 0.1 }),
     ...settings.flows.map((flow, index) => slider(
       `Jitter of flow ${index + 1}, up to`, flow.jitter_ms, 0, 100, 'ms', set(flow, 'jitter_ms', 'live'), { step: 1 })),
@@ -77,7 +80,7 @@ function flowCard(flow, index, settings, data, refresh, changed) {
   const pair = document.createElement('div');
   pair.className = 'pair';
   pair.append(
-    field('RTT, ms', flow.rtt_ms, 1, 1000, (value) => { flow.rtt_schedule = []; set('rtt_ms')(value); }),
+    field(flow.rtt_schedule.length ? 'RTT, no trace' : 'RTT, ms', flow.rtt_ms, 1, 1000, (value) => { flow.rtt_schedule = []; set('rtt_ms')(value); }),
     field('Start, s', flow.start_s, 0, 299, set('start_s')),
   );
   card.append(pair);

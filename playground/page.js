@@ -71,7 +71,7 @@ function open(given) {
 
 function onChange(kind) {
   if (kind === 'live' && run !== null && !toStart && run.time_s > 0 && !run.isOver) toChange = true;
-  else restart(isRunning || run?.isOver ? run?.time_s ?? 0 : 0);
+  else restart(Math.max(run?.time_s ?? 0, catchUp_s)); // which it may not have reached yet
   const preset = data.presets.find(({ name }) => name === settings.preset);
   history.replaceState(null, '', `#${toHash(settings, preset)}`);
 }
@@ -253,8 +253,8 @@ byId('run').onclick = () => {
 };
 byId('restart').onclick = () => { isRunning = true; restart(0); showButton(); };
 byId('share').onclick = async () => {
-  await navigator.clipboard?.writeText(location.href);
-  byId('announcement').textContent = 'The link is copied.';
+  const isCopied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
+  byId('share').textContent = isCopied ? 'Link copied' : 'Copy the address of this page';
 };
 byId('yaml').onclick = () => run && download('playground.yaml', toYaml(run.scenarios, settings.seed, run.notes));
 byId('csv').onclick = () => run && download('playground.csv', toCsv(run.rows, names.flowColumns, names.linkColumns));
