@@ -166,7 +166,7 @@ WASM := build/wasm
 WASM_FLAGS := -target wasm32-wasi -std=c++20 -O3 -flto -ffp-contract=off -DNDEBUG
 WASM_CODE := $(filter-out %/module.cc,$(wildcard $(addsuffix /*.cc,baselines/cc baselines/cc/policy envs/model envs/transport))) \
   envs/native/network.cc envs/wasm/api.cc
-ZIG := $(BIN)/python -m ziglang c++ $(WASM_FLAGS)
+ZIG = $(BIN)/python -m ziglang c++ $(WASM_FLAGS)
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/$(WASM)/cache
 
 playground: $(PLAYGROUND)/engine.wasm
@@ -179,6 +179,10 @@ $(WASM)/.setup: $(SETUP)
 	mkdir -p $(WASM) $(PLAYGROUND)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group playground
 	touch $@
+
+# What no packet passes through is small rather than fast.
+$(addprefix $(WASM)/,$(addsuffix .o,baselines/cc/controller_file baselines/cc/parameters baselines/cc/policy/features envs/wasm/api)): \
+  WASM_FLAGS += -Oz
 
 $(WASM)/%.o: %.cc | $(WASM)/.setup
 	mkdir -p $(@D)

@@ -68,7 +68,7 @@ def data() -> dict[str, Any]:
     return {
         "presets": [preset | {"scenario": Scenario.from_dict(preset["scenario"]).to_dict()} for preset in presets],
         "algorithms": list(descriptions.items()),
-        "preferring": [name for name, seen in features.items() if "preference" in seen],
+        "preferring": [name for name, seen in features.items() if any("preference" in feature for feature in seen)],
         "policies": {
             name: base64.b64encode(policy_bytes(path)).decode()
             for name, path in (("reference", None), ("linear", LINEAR))

@@ -57,6 +57,13 @@ def assert_equal(engine: Any, scenario: Scenario, seed: int) -> None:
     npt.assert_array_equal(np.stack(link), trace.link)
 
 
+def test_the_module_loads_quickly_from_anywhere() -> None:
+    brotli = pytest.importorskip("brotli", reason="brotli is missing: `make playground` installs it")
+    module = MODULE.read_bytes()
+    assert len(module) < 500_000
+    assert len(brotli.compress(module)) < 150_000
+
+
 def test_columns_and_algorithms_are_those_of_python(engine: Any) -> None:
     assert engine.names() == [list(FLOW_COLUMNS), list(LINK_COLUMNS), list(controllers())]
 
