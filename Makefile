@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run papers league test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer learned learners stacks results ui clean
+.PHONY: setup run papers league test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer learned learners stacks results ui playground playground-bench clean
 
 setup: $(SETUP)
 
@@ -169,6 +169,39 @@ results: setup
 
 ui: setup
 	$(BIN)/bbrgym ui
+
+# The page of docs/playground.md, with the native engine in WebAssembly. ziglang has clang, libc++ and a linker for it.
+PLAYGROUND := build/playground
+WASM := build/wasm
+WASM_FLAGS := -target wasm32-wasi -std=c++20 -O3 -flto -ffp-contract=off -DNDEBUG
+WASM_CODE := $(filter-out %/module.cc,$(wildcard $(addsuffix /*.cc,baselines/cc baselines/cc/policy envs/model envs/transport))) \
+  envs/native/network.cc envs/wasm/api.cc
+ZIG = $(BIN)/python -m ziglang c++ $(WASM_FLAGS)
+export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/$(WASM)/cache
+
+playground: $(PLAYGROUND)/engine.wasm
+	$(BIN)/python -m studies.playground --build $(PLAYGROUND)
+
+playground-bench: playground
+	$(BIN)/python -m studies.playground $(ARGS)
+
+$(WASM)/.setup: $(SETUP)
+	mkdir -p $(WASM) $(PLAYGROUND)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group playground
+	touch $@
+
+# What no packet passes through is small rather than fast.
+$(addprefix $(WASM)/,$(addsuffix .o,baselines/cc/controller_file baselines/cc/parameters baselines/cc/policy/features envs/wasm/api)): \
+  WASM_FLAGS += -Oz
+
+$(WASM)/%.o: %.cc | $(WASM)/.setup
+	mkdir -p $(@D)
+	$(ZIG) -fexceptions -MMD -I. -I$$(ls -d build/*/generated | head -1) -c $< -o $@
+
+$(PLAYGROUND)/engine.wasm: $(WASM_CODE:%.cc=$(WASM)/%.o)
+	$(ZIG) -mexec-model=reactor -s $^ -o $@
+
+-include $(WASM_CODE:%.cc=$(WASM)/%.d)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

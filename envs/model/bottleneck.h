@@ -27,6 +27,7 @@ class Bottleneck {
   /// `dropped` gets every packet that the queue drops, if it is not null.
   void Reset(const Scenario& scenario, std::uint64_t seed, std::vector<Item>* dropped = nullptr);
   void SetRate(Nanoseconds now, double rate_mbps);
+  void SetLoss(double loss) { loss_.SetLoss(loss); }
 
   /// Takes an arriving packet: it is sent at once, waits, or is dropped.
   void Enqueue(Nanoseconds now, const DataPacket& packet, std::uint32_t flow);

@@ -45,6 +45,11 @@ class LossModel {
     if (scenario.loss_burst_ms) state_end_ns_ = DrawLength();
   }
 
+  /// Sets the probability of independent losses; bursts keep theirs.
+  void SetLoss(double loss) {
+    if (to_good_ == 0 && mean_bad_ns_ == 0.0) loss_ = Threshold(loss);
+  }
+
   bool CanLose() const { return loss_ > 0; }
 
   /// `now` never decreases; only bursts that end by time need it.

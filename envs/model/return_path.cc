@@ -26,6 +26,11 @@ ReturnPath::ReturnPath(const Flow& flow, double forward_ms, std::uint64_t flow_s
   }
 }
 
+void ReturnPath::SetJitter(double ms) {
+  longest_jitter_ = FromMilliseconds(ms);
+  if (longest_jitter_ > 0) is_constant_ = false;  // for good: packets behind late ones are late, too
+}
+
 Nanoseconds ReturnPath::VariedArrival(Nanoseconds now) {
   if (loss_.CanLose() && loss_.IsNextLost()) return kNever;
   Nanoseconds start = now + ahead_;

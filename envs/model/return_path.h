@@ -24,6 +24,8 @@ class ReturnPath {
   /// releases follow, is `ahead` of the caller's.
   ReturnPath(const Flow& flow, double forward_ms, std::uint64_t flow_seed, Nanoseconds ahead = 0);
 
+  void SetJitter(double ms);
+
   /// Whether all packets take equally long.
   bool IsConstant() const { return is_constant_; }
 

@@ -80,6 +80,14 @@ void Network::SetGains(std::int64_t index, double cwnd_gain, double pacing_gain)
   if (flow.sender) flow.sender->controller().Steer(cwnd_gain, pacing_gain);
 }
 
+void Network::TakeChanges() {
+  const auto& rates = scenario_->rate_schedule;
+  const auto lies_ahead = [this](const auto& change) { return FromSeconds(change.first) > now_; };
+  SetNextRate(static_cast<std::size_t>(std::find_if(rates.begin(), rates.end(), lies_ahead) - rates.begin()));
+  link_.SetLoss(scenario_->loss);
+  for (std::size_t i = 0; i < flows_.size(); ++i) flows_[i].path.SetJitter(scenario_->flows[i].jitter_ms);
+}
+
 std::string Network::Fault() const {
   for (std::size_t i = 0; i < flows_.size(); ++i) {
     const std::string* fault = flows_[i].sender ? flows_[i].sender->controller().Fault() : nullptr;

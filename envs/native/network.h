@@ -43,6 +43,10 @@ class Network {
   /// Sets the gains of an agent's flow. Throws std::out_of_range or std::invalid_argument.
   void SetGains(std::int64_t flow, double cwnd_gain, double pacing_gain);
 
+  /// Takes the scenario's loss, jitters and changes of the rate that lie ahead as they are now: whoever gave the
+  /// scenario has changed them since the reset, or since the last call.
+  void TakeChanges();
+
   /// Simulates for `duration`, or to the end. Throws std::logic_error before the first reset.
   void Step(Nanoseconds duration);
 

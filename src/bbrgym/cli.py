@@ -485,6 +485,23 @@ def _ui(arguments: list[str]) -> int:
     return run_ui(options.root, options.port)
 
 
+def _lab(arguments: list[str]) -> int:
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="bbrgym lab", add_help=False)
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--root", type=Path, default=Path())
+    options = parser.parse_args(arguments)
+    if not options.root.is_dir():
+        raise ValueError(f"--root must be a folder that has runs/, and there is no '{options.root}'")
+    from bbrgym import lab
+
+    with lab.make_server(root=options.root, port=options.port) as server:
+        print(f"Playground: http://127.0.0.1:{server.server_port}/ (Ctrl-C ends it)", flush=True)
+        server.serve_forever()
+    return 0
+
+
 def _check_experiments(command: str, arguments: Sequence[str]) -> None:
     """Refuse the experiment of another command: it would run with settings that the experiment never meant.
 
@@ -788,6 +805,14 @@ COMMANDS: dict[str, Command] = {
         "Serve runs/mlflow.db at http://127.0.0.1:5000.",
         settings=("--port 5000", "--root DIR   folder that has runs/; the current one by default"),
         examples=("bbrgym ui --port 5001",),
+    ),
+    "lab": Command(
+        "open the playground on this machine, with its saved runs",
+        _lab,
+        "Serve the page that `make playground` built at http://127.0.0.1:8000 (docs/playground.md). It lists the "
+        "traces of evaluations and benchmarks in runs/, and simulates the same scenarios beside them.",
+        settings=("--port 8000  0 takes a free one", "--root DIR   folder that has runs/; the current one by default"),
+        examples=("bbrgym lab --port 8001",),
     ),
 }
 """The subcommands, in the order of their use."""

@@ -1,0 +1,341 @@
+"""The WebAssembly module beside native, and the page in Chromium. Both are built by `make playground`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import numpy.testing as npt
+import pandas as pd
+import pytest
+from random_scenarios import random_scenario
+
+from bbrgym import Flow, Scenario, cli, controllers, simulate
+from bbrgym.baselines.policy_file import policy_bytes
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.sharing import Sharing
+from bbrgym.envs.trace_file import load_trace, save_trace
+from bbrgym.lab import PAGE, make_server, saved_runs
+from studies import playground
+
+MODULE = PAGE / "engine.wasm"
+DATA = playground.data()
+PRESETS = {preset["name"]: preset for preset in DATA["presets"]}
+
+pytestmark = pytest.mark.skipif(not MODULE.is_file(), reason="build/playground is missing: `make playground` builds it")
+
+
+@pytest.fixture(scope="module")
+def engine() -> Any:
+    pytest.importorskip("wasmtime", reason="wasmtime is missing: `make playground` installs it")
+    from wasm_engine import WasmEngine
+
+    return WasmEngine(MODULE, {"reference": policy_bytes(None), "linear": policy_bytes(playground.LINEAR)})
+
+
+def plain_of(scenario: Scenario) -> dict[str, Any]:
+    """Return the scenario as the page gives it: policies have names."""
+    plain = scenario.to_dict()
+    for flow in plain["flows"]:
+        if flow["algorithm"] == "policy":
+            flow["policy"] = "linear" if flow.get("policy") else "reference"
+    return plain
+
+
+def assert_equal(engine: Any, scenario: Scenario, seed: int) -> None:
+    trace = simulate(scenario, engine="native", seed=seed)
+    times, flows, link = zip(*engine.run(plain_of(scenario), seed), strict=True)
+    npt.assert_array_equal(times, trace.time_s)
+    npt.assert_array_equal(np.stack(flows), trace.flows)
+    npt.assert_array_equal(np.stack(link), trace.link)
+
+
+def test_the_module_loads_quickly_from_anywhere() -> None:
+    brotli = pytest.importorskip("brotli", reason="brotli is missing: `make playground` installs it")
+    module = MODULE.read_bytes()
+    assert len(module) < 500_000
+    assert len(brotli.compress(module)) < 150_000
+
+
+def test_columns_and_algorithms_are_those_of_python(engine: Any) -> None:
+    assert engine.names() == [list(FLOW_COLUMNS), list(LINK_COLUMNS), list(controllers())]
+
+
+@pytest.mark.parametrize("algorithm", controllers())
+def test_rows_of_each_algorithm_equal_native(engine: Any, algorithm: str) -> None:
+    path = {"jitter_ms": 1.0, "ecn": "l4s" if algorithm == "prague" else None}
+    scenario = Scenario(rate_mbps=20, buffer_bdp=1, loss=0.001, duration_s=12,
+                        flows=(Flow(algorithm, rtt_ms=30), Flow(algorithm, rtt_ms=60, start_s=1, **path)))  # fmt: skip
+    assert_equal(engine, scenario, seed=42)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_of_random_scenarios_equal_native(engine: Any, seed: int) -> None:
+    assert_equal(engine, random_scenario(random.Random(seed)), seed)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_rows_of_presets_equal_native(engine: Any, name: str) -> None:
+    assert_equal(engine, native_of(PRESETS[name]["scenario"] | {"duration_s": 10}), seed=1)
+
+
+def native_of(plain: dict[str, Any]) -> Scenario:
+    """Return the scenario of the page's names of policies."""
+    paths = {"linear": str(playground.LINEAR), "reference": None, None: None}
+    flows = [flow | {"policy": paths[flow.get("policy")]} for flow in plain["flows"]]
+    return Scenario.from_dict(plain | {"flows": flows})
+
+
+def test_a_rate_changed_while_it_runs_equals_a_schedule(engine: Any) -> None:
+    base = Scenario(rate_mbps=20, duration_s=10, flows=(Flow("bbr"), Flow("cubic", start_s=1))).to_dict()
+    changed = base | {"rate_schedule": [[3.000001, 5.0]]}
+    live = list(engine.run(base, 1, changes={30: changed}))
+    for one, other in zip(live, engine.run(changed, 1), strict=True):
+        npt.assert_array_equal(one[1], other[1])
+        npt.assert_array_equal(one[2], other[2])
+
+
+def test_jitter_and_loss_take_effect_while_it_runs(engine: Any) -> None:
+    base = Scenario(rate_mbps=20, duration_s=10, flows=(Flow("bbr"), Flow("bbr"))).to_dict()
+    changed = base | {"loss": 0.05, "flows": [base["flows"][0] | {"jitter_ms": 40.0}, base["flows"][1]]}
+    rows = list(engine.run(base, 1, changes={50: changed}))
+    lost = np.array([link[LINK_COLUMNS.index("random_losses")] for _, _, link in rows])
+    jitter = np.array([flows[:, FLOW_COLUMNS.index("rtt_jitter_ms")] for _, flows, _ in rows])
+    assert lost[:50].sum() == 0 < lost[50:].sum()
+    assert np.nanmean(jitter[60:, 0]) > 5 * np.nanmean(jitter[60:, 1])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [({"rate": 1}, "rate"), ({"queue": "red"}, "known: droptail"), ({"flows": []}, "at least one flow")],
+)
+def test_what_is_no_scenario_traps(engine: Any, damage: dict[str, Any], message: str, capfd: Any) -> None:
+    import wasmtime
+    from wasm_engine import WasmEngine
+
+    with pytest.raises(wasmtime.Trap):
+        list(WasmEngine(MODULE, {}).run(Scenario().to_dict() | damage, 1))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    selenium = pytest.importorskip("selenium", reason="selenium is missing: `make playground` installs it")
+    with contextlib.ExitStack() as stack:
+        try:
+            yield stack.enter_context(playground.chromium())
+        except selenium.common.exceptions.WebDriverException as error:
+            pytest.skip(f"no Chromium with chromedriver: {error.msg}")
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with playground.serving() as at:
+        yield at
+
+
+def wait_until(driver: Any, condition: Callable[[], Any], what: str = "") -> Any:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(driver, 120, 0.05).until(lambda _: condition(), what)
+
+
+class Page:
+    """The page in a browser."""
+
+    def __init__(self, driver: Any, address: str, query: str = "", **settings: Any) -> None:
+        self.driver = driver
+        driver.get("about:blank")
+        driver.get_log("browser")
+        driver.get(f"{address}{query}#{quote(json.dumps(settings))}" if settings else address + query)
+        self.wait("run")
+
+    def state(self) -> Any:
+        return self.driver.execute_script("return window.playground?.state()")
+
+    def wait(self, what: str, is_reached: Callable[[Any], bool] = bool) -> Any:
+        """Return the state once it is reached."""
+        return wait_until(self.driver, lambda: (state := self.state()) and is_reached(state) and state, what)
+
+    def finish(self) -> Any:
+        self.choose("speed", "1e9")
+        return self.wait("the end", lambda state: state["isOver"])
+
+    def find(self, css: str) -> Any:
+        return self.driver.find_element("css selector", css)
+
+    def choose(self, name: str, value: str) -> None:
+        self.driver.execute_script(f"document.getElementById('{name}').value = '{value}'")
+
+    def assert_quiet(self) -> None:
+        assert self.driver.get_log("browser") == []
+        assert self.find("#error").text == ""
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_runs_with_the_scores_of_python(browser: Any, address: str, name: str) -> None:
+    page = Page(browser, address)
+    next(b for b in browser.find_elements("css selector", "nav button") if b.text == PRESETS[name]["title"]).click()
+    page.wait(name, lambda state: state["settings"]["preset"] == name)
+    state = page.finish()
+    for plain, score in zip(state["scenarios"], state["scores"], strict=True):
+        sharing = Sharing.of_trace(simulate(native_of(plain), seed=1), 0.25)
+        assert score["fairPower"] == pytest.approx(sharing.fair_power, rel=1e-6)
+        assert score["jain"] == pytest.approx(sharing.jain, rel=1e-6)
+        assert score["utilisation"] == pytest.approx(sharing.utilisation, rel=1e-6)
+        assert score["delay"] == pytest.approx(sharing.delay, rel=1e-6)
+    page.assert_quiet()
+
+
+def test_a_slider_dragged_while_it_runs_is_in_the_downloaded_scenario(
+    browser: Any, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from selenium.webdriver import ActionChains
+
+    page = Page(browser, address, preset="short-rtt")
+    page.wait("two seconds", lambda state: state["time_s"] > 2)
+    slider = page.find("#live input")
+    ActionChains(browser).drag_and_drop_by_offset(slider, -60, 0).perform()
+    state = page.finish()
+    (*_, (time_s, rate)) = state["scenarios"][0]["rate_schedule"]
+    assert time_s > 2
+    assert rate < 20
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    page.find("#yaml").click()
+    page.find("#csv").click()
+    rows = pd.read_csv(downloaded(tmp_path / "playground.csv"))
+    experiment = tmp_path / "experiment" / "playground.yaml"
+    experiment.parent.mkdir()
+    downloaded(tmp_path / "playground.yaml").rename(experiment)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["benchmark", "--config-dir", str(tmp_path), "experiment=playground", "--quiet"]) == 0
+    for trace in map(load_trace, saved_runs(tmp_path)):
+        of_run = rows[rows["run"] == {"bbr": "a", "policy": "b"}[trace.scenario.flows[0].algorithm]]
+        npt.assert_array_equal(of_run[list(FLOW_COLUMNS)], trace.flows.reshape(-1, len(FLOW_COLUMNS)))
+    page.assert_quiet()
+
+
+def downloaded(path: Path) -> Path:
+    end = time.monotonic() + 60
+    while not path.is_file():
+        assert time.monotonic() < end, f"{path} was not downloaded"
+        time.sleep(0.05)
+    return path
+
+
+def test_the_keyboard_is_enough(browser: Any, address: str) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    page = Page(browser, address)
+
+    def press(*keys: str) -> Any:
+        for key in keys:
+            browser.switch_to.active_element.send_keys(key)
+        return browser.switch_to.active_element
+
+    def tab_to(text: str) -> None:
+        for _ in range(80):
+            element = press(Keys.TAB)
+            label = browser.execute_script("return arguments[0].labels?.[0]?.textContent ?? ''", element)
+            if text in (element.text, label):
+                return
+        raise AssertionError(f"Tab does not reach {text!r}")
+
+    page.choose("speed", "1")  # so that it is still running at the end
+    browser.execute_script("document.querySelector('nav button').focus()")
+    tab_to(PRESETS["f-bbr2"]["title"])
+    press(Keys.ENTER)
+    page.wait("the preset", lambda state: state["settings"]["preset"] == "f-bbr2")
+    tab_to("Random loss")
+    press(*[Keys.ARROW_RIGHT] * 5)
+    page.wait("the loss", lambda state: state["scenarios"][0]["loss"] == pytest.approx(0.005))
+    tab_to("In run A")
+    press("c")  # a list takes the first entry that begins so
+    page.wait("cubic", lambda state: state["scenarios"][0]["flows"][0]["algorithm"] == "cubic")
+    tab_to("Pause")
+    press(Keys.SPACE)
+    assert page.find("#run").text == "Run"
+    page.assert_quiet()
+
+
+def test_a_link_restores_the_settings(browser: Any, address: str) -> None:
+    page = Page(browser, address, preset="steer")
+    page.driver.execute_script("document.getElementById('compare').click()")
+    slider = page.find("#sliders input")
+    slider.send_keys("\ue014\ue014")  # two times arrow right
+    page.find("#add").click()
+    page.wait("four flows", lambda state: len(state["scenarios"][0]["flows"]) == 4)
+    first = page.finish()
+    link = browser.current_url
+    browser.get("about:blank")
+    browser.get(link)
+    again = page.finish()
+    assert again["settings"] == first["settings"]
+    assert again["settings"]["weights"] is not None
+    assert again["scores"] == first["scores"]
+
+
+def test_a_weight_that_is_moved_changes_the_run(browser: Any, address: str) -> None:
+    page = Page(browser, address, preset="steer")
+    learned = page.finish()["scores"][0]["fairPower"]
+    page.find("#sliders input").send_keys("\ue010")  # End: the largest value
+    moved = page.wait("a run", lambda state: state["isOver"] and state["settings"]["weights"])
+    assert moved["scores"][0]["fairPower"] < learned - 0.01
+
+
+@pytest.mark.parametrize("hash", ["#%7B", "#%7B%22rate_mbps%22%3A0%2C%22flows%22%3A%5B%7B%22rtt_ms%22%3A-1%7D%5D%7D"])
+def test_a_damaged_link_opens_the_page(browser: Any, address: str, hash: str) -> None:
+    page = Page(browser, address)
+    browser.get("about:blank")
+    browser.get(address + hash)
+    page.wait("a run", lambda state: state["time_s"] > 0)
+    page.assert_quiet()
+
+
+def test_an_error_of_the_engine_is_shown_and_can_be_mended(browser: Any, address: str) -> None:
+    page = Page(browser, address)
+    browser.get("about:blank")
+    browser.get(f"{address}#{quote(json.dumps({'queue': 'red'}))}")
+    page.driver.implicitly_wait(0)
+    wait_until(browser, lambda: "known: droptail" in page.find("#error").text)
+    page.find("nav button").click()
+    page.wait("a run", lambda state: state["time_s"] > 0)
+    assert page.find("#error").text == ""
+
+
+def test_nothing_is_wider_than_a_phone(browser: Any, address: str) -> None:
+    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        page = Page(browser, address, preset="steer")
+        page.finish()
+        assert browser.execute_script("return document.documentElement.scrollWidth") == 390
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_lab_shows_saved_runs_beside_the_same_simulation(browser: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "evaluate" / "one" / "traces"
+    folder.mkdir(parents=True)
+    trace = simulate(Scenario(duration_s=8, flows=(Flow("bbr"), Flow("policy", start_s=1))), seed=3)
+    save_trace(trace, folder / "seed_3.parquet")
+    with playground.serving(root=tmp_path) as address:
+        page = Page(browser, address)
+        assert browser.current_url.endswith("?lab")
+        wait_until(browser, lambda: len(browser.find_elements("css selector", "#saved option")) == 2)
+        browser.find_elements("css selector", "#saved option")[1].click()
+        state = page.wait("both", lambda state: len(state["rows"]) == 2 and state["settings"]["seed"] == 3)
+        assert state["scores"][0] == state["scores"][1]
+        assert state["scores"][0]["fairPower"] == pytest.approx(Sharing.of_trace(trace, 0.25).fair_power)
+        page.assert_quiet()
+
+
+def test_the_lab_says_what_is_not_built(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="make playground"):
+        make_server(tmp_path)
