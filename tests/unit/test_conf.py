@@ -76,17 +76,18 @@ def test_every_experiment_composes_and_is_accepted(experiment: str, monkeypatch:
 
 
 def test_the_commands_of_the_pages_compose() -> None:
-    together: dict[tuple[str, str | None], dict[str, str]] = {}  # in few composes, by configuration and experiment
+    together: dict[tuple[str | None, ...], dict[str, str]] = {}  # in few composes: their agents have other settings
     for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))):
         for command, arguments in COMMAND.findall(page.read_text()):
             words = [word for word in shlex.split(arguments, comments=True) if "=" in word and word[:5] != "hydra"]
             overrides = dict(one_job(word) for word in words)
             if overrides.keys() != {"experiment"}:  # every experiment composes: above
                 config = "evaluate" if command == "evaluate" else "config"
-                together.setdefault((config, overrides.get("experiment")), {}).update(overrides)
+                group = (config, overrides.get("experiment"), overrides.get("agent"))
+                together.setdefault(group, {}).update(overrides)
     assert len(together) > 2
-    for (config, _), overrides in together.items():
-        compose(config, list(overrides.values()))
+    for (config, *_), overrides in together.items():
+        compose(str(config), list(overrides.values()))
 
 
 def one_job(override: str) -> tuple[str, str]:

@@ -141,7 +141,7 @@ def test_irtt(rtts: Read) -> None:
 
 
 def test_the_table_of_formats_has_each_with_a_line_that_is_read(rates: Read, rtts: Read) -> None:
-    text = (ROOT / "docs" / "scenarios.md").read_text()
+    text = (ROOT / "docs" / "traces.md").read_text()
     table = re.findall(r"^\| `(\w+)` \| [^|]* \| `([^`]*)` \| (rates|RTTs|both) \|$", text, re.MULTILINE)
     found = {name: quantities for name, _, quantities in table}
     assert {name for name in found if found[name] != "RTTs"} == set(time_series.RATE.formats)
