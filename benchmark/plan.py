@@ -23,7 +23,7 @@ from bbrgym.benchmark.suites import Suite, read_roles, write_roles
 from bbrgym.checks import check_integer, check_keys, check_name, check_number, check_seeds, keep_integers
 from bbrgym.envs import trace
 from bbrgym.envs.engine import DEFAULT_ENGINE, EngineDescription, check_algorithms, describe_engine, read_policies
-from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.scenario import Scenario, Transport
 from bbrgym.executors import ExecutorConfig, LocalConfig
 
 
@@ -87,6 +87,7 @@ class Benchmark:
             | ({"algorithm": c.algorithm} if c.agent is None else {"agent": str(c.agent)})
             | ({} if c.policy is None else {"policy": c.policy})
             | ({} if c.file is None else {"file": c.file})
+            | ({} if c.transport == "ours" else {"transport": c.transport})
             for c in self.competitors
         ]
         plain |= {"roles": write_roles(self.roles), "seeds": list(self.seeds)}
@@ -248,6 +249,7 @@ class Competitor:
         agent: path of a trained run, for `bbrgym.agents.policy.load_agent`.
         policy: such a path for the algorithm `policy`; None is the reference policy.
         file: for the algorithm `file`: the path of a controller in C.
+        transport: of its flows.
     """
 
     name: str
@@ -256,10 +258,13 @@ class Competitor:
     agent: Path | None = None
     policy: str | None = None
     file: str | None = None
+    transport: Transport = "ours"
 
     @classmethod
     def from_dict(cls, plain: str | Mapping[str, Any]) -> Competitor:
         """Make a competitor of {name, algorithm, parameters, policy, file}, {name, agent, parameters} or a name.
+
+        Both mappings can have a transport.
 
         Raises:
             ValueError: a key or a value is not valid.
@@ -283,6 +288,7 @@ class Competitor:
             None if agent is None else Path(agent).expanduser(),
             None if policy is None else str(policy),
             None if file is None else str(file),
+            entry.get("transport", "ours"),
         )
 
     def load(self) -> Agent | None:
@@ -293,7 +299,12 @@ class Competitor:
         """Return the scenario with this competitor's algorithm on the flows `roles`, None for all flows."""
         flows = tuple(
             dataclasses.replace(
-                flow, algorithm=self.algorithm, parameters=self.parameters, policy=self.policy, file=self.file
+                flow,
+                algorithm=self.algorithm,
+                parameters=self.parameters,
+                policy=self.policy,
+                file=self.file,
+                transport=self.transport,
             )
             if roles is None or index in roles
             else flow

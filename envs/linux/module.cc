@@ -48,7 +48,7 @@ NB_MODULE(_linux, m) {
   m.doc() = "One shared bottleneck on this machine's kernel, in real time, and flows between two machines (C++).";
 
   nb::class_<LinuxNetwork>(m, "Simulation", "One scenario in real time, stepped by duration.")
-      .def(nb::init<>(),
+      .def(nb::init<std::string>(), "agent_file"_a,
            "Make it while this process has one thread: it may need a user namespace. Raises RuntimeError if this "
            "machine does not let it make what it needs.")
       .def(
