@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "envs/linux/linux_network.h"
+#include "envs/linux/tcp_binding.h"
 #include "envs/linux/udp_binding.h"
 #include "envs/model/scenario_binding.h"
 
@@ -65,6 +66,7 @@ NB_MODULE(_linux, m) {
            "Return [time_s, is_over, is_complete, *LINK_COLUMNS, *FLOW_COLUMNS of flow 0, ...] of the last step.")
       .def("timing", &TimingOf, "Return how late packets, decisions and steps were since the episode began, in ms.");
   BindUdp(m);
+  BindTcp(m);
 }
 
 }  // namespace bbrgym

@@ -73,12 +73,14 @@ std::optional<TcpReading> ReadTcp(int socket, const std::string& algorithm, cons
   constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
   TcpReading reading{
       .counts = {.sent_packets = info.tcpi_data_segs_out,
+                 .lost_packets = 0,
                  .marked_packets = info.tcpi_delivered_ce,
                  .retransmitted_packets = info.tcpi_total_retrans,
                  .timeouts = size >= sizeof(info) ? std::optional<std::uint64_t>(info.total_rto) : std::nullopt,
                  .delivered_bytes = static_cast<Bytes>(delivered) * info.tcpi_snd_mss,
                  .acknowledged_bytes = static_cast<Bytes>(info.tcpi_bytes_acked) - (info.tcpi_bytes_acked > 0 ? 1 : 0),
-                 .buffer_limited = static_cast<Nanoseconds>(info.tcpi_sndbuf_limited) * 1000},
+                 .buffer_limited = static_cast<Nanoseconds>(info.tcpi_sndbuf_limited) * 1000,
+                 .reordered = info.tcpi_reord_seen},
       .packet_bytes = info.tcpi_snd_mss,
       .in_flight_packets =
           static_cast<double>(info.tcpi_unacked) - info.tcpi_sacked - info.tcpi_lost + info.tcpi_retrans,

@@ -21,6 +21,7 @@ struct TcpReading {
     Bytes delivered_bytes = 0;
     Bytes acknowledged_bytes = 0;  ///< without gaps
     Nanoseconds buffer_limited = 0;
+    std::int64_t reordered = 0;  ///< events of reordering
   };
   Counts counts;
   std::int64_t packet_bytes;
