@@ -169,13 +169,16 @@ static __always_inline void decide(struct agent_state *state, const struct fixed
   const __u64 now = tp->tcp_mstamp;
   struct policy_row *row = &state->memory.row;
   const struct agent_rtts *rtts = &state->decision_rtts;
-  __u64 interval = policy->interval_us;
+  const __u64 interval = policy->interval_us;
   __u64 us;
+  if (!interval) return;
   if (!state->begin_us) {
+    // The first decision sees no more than the first gains. Its step began with the first packet.
+    policy_decide(policy, &state->memory);
     state->begin_us = now - rtts->last;
     state->next_us = state->begin_us + interval;
   }
-  if (now < state->next_us || !interval) return;
+  if (now < state->next_us) return;
   us = now > state->begin_us ? now - state->begin_us : 1;
   row->sent_packets = tp->data_segs_out - state->sent_before;
   row->lost_packets = tp->lost - state->lost_before;
@@ -212,7 +215,6 @@ void BPF_PROG(agent_init, struct sock *sk) {
   const struct agent_input first = {2 * ONE_Q24, ONE_Q24, 0};
   struct agent_input *input = bpf_sk_storage_get(&inputs, sk, (void *)&first, BPF_SK_STORAGE_GET_F_CREATE);
   struct agent_state *state = bpf_sk_storage_get(&states, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-  const struct fixed_policy *policy = bpf_sk_storage_get(&policies, sk, 0, 0);
   bbr_init(sk);
   if (!input || !state) return;
   state->sent_before = tp->data_segs_out;
@@ -220,7 +222,6 @@ void BPF_PROG(agent_init, struct sock *sk) {
   state->lost_before = tp->lost;
   state->memory.row.cwnd_gain_q24 = input->cwnd_gain_q24;
   state->memory.row.pacing_gain_q24 = input->pacing_gain_q24;
-  if (policy) policy_decide(policy, &state->memory);
 }
 
 SEC("struct_ops/agent_main")
