@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -115,10 +116,8 @@ class TcpSender:
             self._steered.open()
         if self.phase == "open":
             left = len(_CHUNK) if self._size is None else min(len(_CHUNK), self._size - self._sent)
-            try:
+            with contextlib.suppress(BlockingIOError):
                 self._sent += self._socket.send(memoryview(_CHUNK)[:left]) if left else 0
-            except BlockingIOError:
-                pass
         acknowledged = self._steered.totals["received_bytes"]
         if acknowledged > self._acknowledged or acknowledged == self._sent:
             self._acknowledged, self._heard_s = acknowledged, self.time_s

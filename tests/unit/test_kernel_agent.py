@@ -1,4 +1,4 @@
-"""The kernel's TCP steered by an agent or a policy (docs/kernel.md): its arithmetic everywhere, its program where it loads."""
+"""The kernel's TCP with the gains of an agent or a policy (docs/kernel.md): arithmetic, seams, and the program itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from bbrgym.envs.linux import bpf
 from bbrgym.envs.linux.engine import LinuxEngine
 from bbrgym.envs.native.engine import NativeEngine
 
-# --- the policy in integers, as plain C ---------------------------------------------------------------------------------
+# --- the policy in integers, as plain C -------------------------------------------------------------------------------
 
 ROW = (
     *("send_rate_mbps", "delivery_rate_mbps", "max_bandwidth_mbps", "highest_bandwidth_mbps"),
@@ -170,7 +170,7 @@ def test_what_cannot_be_in_integers_is_refused(settings: dict[str, Any], reason:
         _linux.fixed_policy(agent.to_bytes())
 
 
-# --- the transport of a flow --------------------------------------------------------------------------------------------
+# --- the transport of a flow ------------------------------------------------------------------------------------------
 
 
 def test_only_gains_go_over_the_kernels_tcp_and_only_in_linux() -> None:
@@ -180,13 +180,16 @@ def test_only_gains_go_over_the_kernels_tcp_and_only_in_linux() -> None:
     scenario = Scenario(flows=(flow, Flow("cubic")))
     assert Scenario.from_dict(scenario.to_dict()) == scenario
     assert scenario.with_algorithm("bbr").flows[0].transport == "ours"
-    with contextlib.closing(NativeEngine()) as native, pytest.raises(ValueError, match="needs engine Linux, got engine"):
+    with (
+        contextlib.closing(NativeEngine()) as native,
+        pytest.raises(ValueError, match="needs engine Linux, got engine"),
+    ):
         native.reset(scenario, 1)
     competitor = Competitor.from_dict({"algorithm": "policy", "transport": "kernel"})
     assert competitor.takes(scenario, (1,)).flows[1].transport == "kernel"
 
 
-# --- the program in the kernel --------------------------------------------------------------------------------------------
+# --- the program in the kernel ----------------------------------------------------------------------------------------
 
 needs_kernel = pytest.mark.skipif(bpf.missing() is not None, reason=str(bpf.missing()))
 ONE = Scenario(rate_mbps=20, buffer_bdp=4, duration_s=60, flows=(Flow("agent", 20, transport="kernel"),))

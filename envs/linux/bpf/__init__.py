@@ -21,7 +21,7 @@ _LEAST_KERNEL: Final = (6, 10)
 """Where `cong_control` has the arguments that the program expects."""
 
 _CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_BPF": 39}
-_COMMAND: Final = ("clang", "-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror")
+COMMAND: Final = ("clang", "-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror")
 
 
 def content_hash() -> str:
@@ -74,6 +74,6 @@ def compile_program() -> Path:
 
 
 def _compile(to: Path) -> None:
-    run = subprocess.run([*_COMMAND, "-c", SOURCES[0], "-o", to], capture_output=True, text=True, check=False)
+    run = subprocess.run([*COMMAND, "-c", SOURCES[0], "-o", to], capture_output=True, text=True, check=False)
     if run.returncode != 0:
         raise OSError(f"clang does not compile {SOURCES[0].name} (is libbpf-dev there?):\n{run.stderr.strip()[:2000]}")
