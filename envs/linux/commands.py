@@ -72,9 +72,9 @@ def run_send(arguments: list[str]) -> int:
     ):
         match event:
             case Started():
-                own = {"receiver": event.peer, "algorithm": flow.algorithm, "packet_bytes": event.packet_bytes}
+                told = {"receiver": event.peer, "algorithm": flow.algorithm, "packet_bytes": event.packet_bytes}
                 protocol = "TCP" if flow.transport == "kernel" else "UDP"
-                out.start(Document(event, own, event.packet_bytes, options.seconds, options.bytes, protocol))
+                out.start(Document(event, told, event.packet_bytes, options.seconds, options.bytes, protocol))
                 out.line(f"sending to {event.peer}: {flow.algorithm}")
                 out.line(_row("interval", _SENT_COLUMNS))
             case SentInterval():

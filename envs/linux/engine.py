@@ -21,8 +21,9 @@ class LinuxEngine(WorkerEngine):
 
     Senders and receivers are in two network namespaces; an emulator between them has the native engine's links. Our
     controllers run over UDP, with the native engine's sender and receiver; `linux-cubic` and the like are the kernel's
-    own TCP, and flows with `transport="kernel"` are its TCP with the gains of an agent or a policy (docs/kernel.md); both ends of a flow `command` are programs of somebody else's stack (docs/stacks.md). A step takes as long
-    as it says, and no two runs are equal.
+    own TCP, and so are flows with `transport="kernel"`, with the gains of an agent or a policy (docs/kernel.md); both
+    ends of a flow `command` are programs of somebody else's stack (docs/stacks.md). A step takes as long as it says,
+    and no two runs are equal.
 
     Args:
         max_lateness_ms: bound of the lateness of the links, in ms. An episode has a flaw if more than 0.1 % of its

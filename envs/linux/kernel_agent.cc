@@ -30,7 +30,7 @@ namespace bbrgym {
 namespace {
 
 // include/uapi/linux/bpf.h of Linux 6.4; older headers lack them.
-constexpr int kAttachStructOps = 44;        // BPF_STRUCT_OPS
+constexpr int kAttachStructOps = 44;         // BPF_STRUCT_OPS
 constexpr std::uint32_t kHasLink = 1 << 13;  // BPF_F_LINK
 
 /// What libbpf warned of; it prints for the whole process.
@@ -53,7 +53,8 @@ std::string Reason() {
   std::string reason;
   for (std::string line; std::getline(lines, line);) {
     const auto has = [&line](const char* text) { return line.find(text) != std::string::npos; };
-    const bool is_frame = has("LOAD LOG --") || has("failed to load") || has("load failed") || line.starts_with("processed ");
+    const bool is_frame =
+        has("LOAD LOG --") || has("failed to load") || has("load failed") || line.starts_with("processed ");
     if (!line.empty() && !is_frame) reason = line;
   }
   return reason.starts_with("libbpf: ") ? reason.substr(8) : reason;
@@ -176,8 +177,10 @@ agent_input KernelAgent::Control(int socket, const Flow& flow) const {
     } else if (name == "pacing_gain") {
       SetGains(kUnchanged, value, input);
     } else if (name != "is_bbr_model" && name != "preference") {
-      throw std::invalid_argument("a flow over the kernel's TCP has the kernel's model of the path: it cannot have the "
-                                  "parameter " + name);
+      throw std::invalid_argument(
+          "a flow over the kernel's TCP has the kernel's model of the path: it cannot have the "
+          "parameter " +
+          name);
     }
   }
   if (flow.policy) {
@@ -208,7 +211,8 @@ std::optional<agent_state> KernelAgent::Read(int socket, unsigned step) const {
 
 void SetGains(double cwnd_gain, double pacing_gain, agent_input& input) {
   const auto fixed_gain = [](double gain) { return static_cast<unsigned>(std::lround(gain * ONE_Q24)); };
-  if (!std::isnan(cwnd_gain)) input.cwnd_gain_q24 = fixed_gain(std::clamp(cwnd_gain, kLeastGains.cwnd, kMostGains.cwnd));
+  if (!std::isnan(cwnd_gain))
+    input.cwnd_gain_q24 = fixed_gain(std::clamp(cwnd_gain, kLeastGains.cwnd, kMostGains.cwnd));
   if (!std::isnan(pacing_gain)) {
     input.pacing_gain_q24 = fixed_gain(std::clamp(pacing_gain, kLeastGains.pacing, kMostGains.pacing));
   }

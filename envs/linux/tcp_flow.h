@@ -22,12 +22,12 @@ namespace bbrgym {
 /// What the names of the kernel's own algorithms begin with.
 inline constexpr std::string_view kKernelPrefix = "linux-";
 
-/// A flow of the kernel's TCP: `linux-cubic`, `linux-bbr`, …, or one that an agent or a policy steers. Its rows come from
-/// `ReadTcp`, what the receiving application read, and what the emulator saw.
+/// A flow of the kernel's TCP: `linux-cubic`, `linux-bbr`, …, or one that an agent or a policy steers. Its rows come
+/// from `ReadTcp`, what the receiving application read, and what the emulator saw.
 class TcpFlow {
  public:
-  /// Both sockets block; `listener` listens at `address`. The flow begins at `start`, and ends at `stop`. `agent` is for
-  /// flows with the transport `kernel`. Throws std::invalid_argument for what the kernel or `agent` does not have.
+  /// Both sockets block; `listener` listens at `address`. The flow begins at `start`, and ends at `stop`. `agent` is
+  /// for flows with the transport `kernel`. Throws std::invalid_argument for what the kernel or `agent` does not have.
   TcpFlow(FileDescriptor sender, FileDescriptor listener, const sockaddr_in& address, const Flow& flow,
           Nanoseconds start, Nanoseconds stop, const EpisodeClock& clock, const KernelAgent* agent);
   ~TcpFlow();

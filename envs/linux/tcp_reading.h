@@ -33,7 +33,8 @@ struct TcpReading {
   Metrics metrics;
 };
 
-/// Returns nothing before the connection. `agent`: what controls the socket, unless `algorithm` does, in its step `step`.
+/// Returns nothing before the connection. `agent`: what controls the socket, unless `algorithm` does, in its step
+/// `step`.
 std::optional<TcpReading> ReadTcp(int socket, const std::string& algorithm, const KernelAgent* agent, unsigned step);
 
 /// Fills a row with what a step has changed. What the kernel does not tell stays NaN.

@@ -14,6 +14,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -53,18 +54,24 @@ def _policy(rtt_ms: float, start_s: float = 0.0) -> Flow:
     return Flow("policy", rtt_ms, start_s=start_s, transport="kernel")
 
 
+def _agent(cwnd_gain: float, pacing_gain: float, rtt_ms: float) -> Flow:
+    """Return a flow of fixed gains, which shows what the actuator does without a policy."""
+    gains = {"is_bbr_model": 1.0, "cwnd_gain": cwnd_gain, "pacing_gain": pacing_gain}
+    return Flow("agent", rtt_ms, parameters=gains, transport="kernel")
+
+
 DUEL: Final = replace(_scenario(20, 2, _policy(40), _policy(40, start_s=5)), duration_s=30.0)
 SCENARIOS: Final = (
     _scenario(20, 2, _policy(40)),
-    _scenario(5, 2, _policy(40)),
     _scenario(50, 1, _policy(20)),
-    _scenario(20, 2, _policy(100)),
     _scenario(20, 2, _policy(40), loss=0.01),
     _scenario(20, 2, _policy(40), _policy(40, start_s=2)),
     _scenario(40, 2, _policy(20), _policy(80)),
-    _scenario(12, 2, _policy(30), _policy(60), _policy(90)),
     _scenario(20, 2, _policy(40), Flow("linux-cubic", 40)),
     _scenario(20, 2, _policy(40), Flow("linux-bbr", 40)),
+    _scenario(20, 2, _agent(1.1, 1.1, 40)),
+    _scenario(5, 2, _agent(1.2, 1.0, 80)),
+    _scenario(40, 2, _agent(1.2, 1.1, 20), _agent(1.2, 1.1, 80)),
 )
 
 
@@ -231,6 +238,9 @@ def kills() -> list[str]:
             parent.kill()
         select.select([gone], [], [])
         os.close(gone)
+    deadline = time.monotonic() + 10.0
+    while _left() != before and time.monotonic() < deadline:  # the kernel frees programs a moment later
+        time.sleep(0.1)
     return [f"After {KILLS} kills of an engine or its worker: {_left()} (before: {before})."]
 
 

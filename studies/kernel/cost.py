@@ -1,9 +1,9 @@
 """What an ACK costs with an agent's gains, beside the kernel's BBR and CUBIC.
 
 `python -m studies.kernel.cost` prints JSON. It needs what docs/kernel.md says, and bpftool. Every algorithm sends for
-some seconds over a loopback of its own, through a token bucket of 1 Gbit/s. The time of a program per ACK is the kernel's own statistic, which is on as long as this
-process lasts. The kernel's BBR and CUBIC run through programs that do nothing else (plain.bpf.c), so that they are
-measured in the same way.
+some seconds over a loopback of its own, through a token bucket of 1 Gbit/s. The time of a program per ACK is the
+kernel's own statistic, which is on as long as this process lasts. The kernel's BBR and CUBIC run through programs that
+do nothing else (plain.bpf.c), so that they are measured in the same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kernel's TCP with the gains of an agent or a policy (docs/kernel.md): arithmetic, seams, and the program itself."""
+"""The kernel's TCP with the gains of an agent or a policy (docs/kernel.md): arithmetic, seams, the program."""
 
 from __future__ import annotations
 

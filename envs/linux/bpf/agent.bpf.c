@@ -75,25 +75,25 @@ struct bbr {
 #pragma clang attribute pop
 enum tcp_ca_event { CA_EVENT_TX_START };
 struct tcp_congestion_ops {
-  __u32 (*ssthresh)(struct sock *);
-  void (*set_state)(struct sock *, __u8);
-  void (*cwnd_event)(struct sock *, enum tcp_ca_event);
-  __u32 (*min_tso_segs)(struct sock *);
-  void (*cong_control)(struct sock *, __u32, int, const struct rate_sample *);
-  __u32 (*undo_cwnd)(struct sock *);
-  __u32 (*sndbuf_expand)(struct sock *);
+  __u32 (*ssthresh)(struct sock*);
+  void (*set_state)(struct sock*, __u8);
+  void (*cwnd_event)(struct sock*, enum tcp_ca_event);
+  __u32 (*min_tso_segs)(struct sock*);
+  void (*cong_control)(struct sock*, __u32, int, const struct rate_sample*);
+  __u32 (*undo_cwnd)(struct sock*);
+  __u32 (*sndbuf_expand)(struct sock*);
   char name[16];
-  void (*init)(struct sock *);
+  void (*init)(struct sock*);
 };
 
-extern void bbr_init(struct sock *sk) __ksym;
-extern void bbr_main(struct sock *sk, __u32 ack, int flag, const struct rate_sample *rs) __ksym;
-extern __u32 bbr_sndbuf_expand(struct sock *sk) __ksym;
-extern __u32 bbr_undo_cwnd(struct sock *sk) __ksym;
-extern void bbr_cwnd_event(struct sock *sk, enum tcp_ca_event event) __ksym;
-extern __u32 bbr_ssthresh(struct sock *sk) __ksym;
-extern __u32 bbr_min_tso_segs(struct sock *sk) __ksym;
-extern void bbr_set_state(struct sock *sk, __u8 state) __ksym;
+extern void bbr_init(struct sock* sk) __ksym;
+extern void bbr_main(struct sock* sk, __u32 ack, int flag, const struct rate_sample* rs) __ksym;
+extern __u32 bbr_sndbuf_expand(struct sock* sk) __ksym;
+extern __u32 bbr_undo_cwnd(struct sock* sk) __ksym;
+extern void bbr_cwnd_event(struct sock* sk, enum tcp_ca_event event) __ksym;
+extern __u32 bbr_ssthresh(struct sock* sk) __ksym;
+extern __u32 bbr_min_tso_segs(struct sock* sk) __ksym;
+extern void bbr_set_state(struct sock* sk, __u8 state) __ksym;
 
 char agent_license[] SEC("license") = "GPL";
 
@@ -101,19 +101,19 @@ enum { MODE_PROBE_BW = 2, MODE_PROBE_RTT = 3 };  // enum bbr_mode
 enum { CA_RECOVERY = 3 };                        // enum tcp_ca_state
 enum { LEAST_CWND = 4 };                         // bbr_cwnd_min_target
 
-#define PER_SOCKET(record)                    \
-  struct {                                    \
-    __uint(type, BPF_MAP_TYPE_SK_STORAGE);    \
-    __uint(map_flags, BPF_F_NO_PREALLOC);     \
-    __type(key, int);                         \
-    __type(value, struct record);             \
+#define PER_SOCKET(record)                 \
+  struct {                                 \
+    __uint(type, BPF_MAP_TYPE_SK_STORAGE); \
+    __uint(map_flags, BPF_F_NO_PREALLOC);  \
+    __type(key, int);                      \
+    __type(value, struct record);          \
   }
 
 PER_SOCKET(agent_input) inputs SEC(".maps");
 PER_SOCKET(fixed_policy) policies SEC(".maps");
 PER_SOCKET(agent_state) states SEC(".maps");
 
-static __always_inline void add_rtt(struct agent_rtts *rtts, __u64 rtt) {
+static __always_inline void add_rtt(struct agent_rtts* rtts, __u64 rtt) {
   if (rtts->count == 0) {
     rtts->least = rtt;
     rtts->most = rtt;
@@ -130,7 +130,7 @@ static __always_inline void add_rtt(struct agent_rtts *rtts, __u64 rtt) {
 }
 
 // What the kernel's BBR does not keep of its model (baselines/cc/bbr_model.cc).
-static __always_inline void observe(struct agent_state *state, const struct bbr *bbr, __u32 prior_mode, long rtt_us) {
+static __always_inline void observe(struct agent_state* state, const struct bbr* bbr, __u32 prior_mode, long rtt_us) {
   state->mode = BPF_CORE_READ_BITFIELD(bbr, mode);
   state->round = bbr->rtt_cnt;
   state->is_full_pipe = BPF_CORE_READ_BITFIELD(bbr, full_bw_reached);
@@ -153,7 +153,7 @@ static __always_inline void observe(struct agent_state *state, const struct bbr 
 }
 
 // What bbr_set_cwnd does, with this target: upwards by what is acknowledged, downwards at once.
-static __always_inline __u32 moved_cwnd(__u32 cwnd, const struct rate_sample *rs, __u32 restored, __u64 target) {
+static __always_inline __u32 moved_cwnd(__u32 cwnd, const struct rate_sample* rs, __u32 restored, __u64 target) {
   if (rs->losses > 0) {
     const __u32 losses = rs->losses;
     cwnd = cwnd > losses ? cwnd - losses : 1;
@@ -165,10 +165,10 @@ static __always_inline __u32 moved_cwnd(__u32 cwnd, const struct rate_sample *rs
 }
 
 // Decides if it is time (baselines/cc/policy.cc).
-static __always_inline void decide(struct agent_state *state, const struct fixed_policy *policy, struct tcp_sock *tp) {
+static __always_inline void decide(struct agent_state* state, const struct fixed_policy* policy, struct tcp_sock* tp) {
   const __u64 now = tp->tcp_mstamp;
-  struct policy_row *row = &state->memory.row;
-  const struct agent_rtts *rtts = &state->decision_rtts;
+  struct policy_row* row = &state->memory.row;
+  const struct agent_rtts* rtts = &state->decision_rtts;
   const __u64 interval = policy->interval_us;
   __u64 us;
   if (!interval) return;
@@ -210,11 +210,11 @@ static __always_inline void decide(struct agent_state *state, const struct fixed
 }
 
 SEC("struct_ops/agent_init")
-void BPF_PROG(agent_init, struct sock *sk) {
-  struct tcp_sock *tp = (struct tcp_sock *)sk;
+void BPF_PROG(agent_init, struct sock* sk) {
+  struct tcp_sock* tp = (struct tcp_sock*)sk;
   const struct agent_input first = {2 * ONE_Q24, ONE_Q24, 0};
-  struct agent_input *input = bpf_sk_storage_get(&inputs, sk, (void *)&first, BPF_SK_STORAGE_GET_F_CREATE);
-  struct agent_state *state = bpf_sk_storage_get(&states, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+  struct agent_input* input = bpf_sk_storage_get(&inputs, sk, (void*)&first, BPF_SK_STORAGE_GET_F_CREATE);
+  struct agent_state* state = bpf_sk_storage_get(&states, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
   bbr_init(sk);
   if (!input || !state) return;
   state->sent_before = tp->data_segs_out;
@@ -225,16 +225,16 @@ void BPF_PROG(agent_init, struct sock *sk) {
 }
 
 SEC("struct_ops/agent_main")
-void BPF_PROG(agent_main, struct sock *sk, __u32 ack, int flag, const struct rate_sample *rs) {
-  struct tcp_sock *tp = (struct tcp_sock *)sk;
-  struct inet_connection_sock *icsk = (struct inet_connection_sock *)sk;
-  const struct bbr *bbr = (const struct bbr *)icsk->icsk_ca_priv;
+void BPF_PROG(agent_main, struct sock* sk, __u32 ack, int flag, const struct rate_sample* rs) {
+  struct tcp_sock* tp = (struct tcp_sock*)sk;
+  struct inet_connection_sock* icsk = (struct inet_connection_sock*)sk;
+  const struct bbr* bbr = (const struct bbr*)icsk->icsk_ca_priv;
   const __u32 prior_cwnd = tp->snd_cwnd;
   const __u32 prior_mode = BPF_CORE_READ_BITFIELD(bbr, mode);
   const __u32 prior_ca_state = BPF_CORE_READ_BITFIELD(bbr, prev_ca_state);
-  struct agent_input *input;
-  struct agent_state *state;
-  const struct fixed_policy *policy;
+  struct agent_input* input;
+  struct agent_state* state;
+  const struct fixed_policy* policy;
   __u64 cwnd_gain, pacing_gain, bandwidth;
 
   bbr_main(sk, ack, flag, rs);
@@ -254,8 +254,8 @@ void BPF_PROG(agent_main, struct sock *sk, __u32 ack, int flag, const struct rat
   bandwidth = state->max_bandwidth;
   if (state->mode == MODE_PROBE_BW && bandwidth) {
     const __u64 bdp_q12 = bandwidth * state->min_rtt_us >> 12;
-    const int is_restored = prior_mode == MODE_PROBE_RTT ||
-                            (prior_ca_state >= CA_RECOVERY && BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state) < CA_RECOVERY);
+    const int is_restored = prior_mode == MODE_PROBE_RTT || (prior_ca_state >= CA_RECOVERY &&
+                                                             BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state) < CA_RECOVERY);
     if (rs->acked_sacked && !BPF_CORE_READ_BITFIELD(bbr, packet_conservation)) {
       const __u64 target = bdp_q12 * cwnd_gain >> 36;
       const __u32 cwnd = moved_cwnd(prior_cwnd, rs, is_restored ? bbr->prior_cwnd : 0, target);
@@ -272,44 +272,44 @@ void BPF_PROG(agent_main, struct sock *sk, __u32 ack, int flag, const struct rat
 // The rest is the kernel's BBR.
 
 SEC("struct_ops/agent_sndbuf_expand")
-__u32 BPF_PROG(agent_sndbuf_expand, struct sock *sk) {
+__u32 BPF_PROG(agent_sndbuf_expand, struct sock* sk) {
   return bbr_sndbuf_expand(sk);
 }
 
 SEC("struct_ops/agent_undo_cwnd")
-__u32 BPF_PROG(agent_undo_cwnd, struct sock *sk) {
+__u32 BPF_PROG(agent_undo_cwnd, struct sock* sk) {
   return bbr_undo_cwnd(sk);
 }
 
 SEC("struct_ops/agent_cwnd_event")
-void BPF_PROG(agent_cwnd_event, struct sock *sk, enum tcp_ca_event event) {
+void BPF_PROG(agent_cwnd_event, struct sock* sk, enum tcp_ca_event event) {
   bbr_cwnd_event(sk, event);
 }
 
 SEC("struct_ops/agent_ssthresh")
-__u32 BPF_PROG(agent_ssthresh, struct sock *sk) {
+__u32 BPF_PROG(agent_ssthresh, struct sock* sk) {
   return bbr_ssthresh(sk);
 }
 
 SEC("struct_ops/agent_min_tso_segs")
-__u32 BPF_PROG(agent_min_tso_segs, struct sock *sk) {
+__u32 BPF_PROG(agent_min_tso_segs, struct sock* sk) {
   return bbr_min_tso_segs(sk);
 }
 
 SEC("struct_ops/agent_set_state")
-void BPF_PROG(agent_set_state, struct sock *sk, __u8 state) {
+void BPF_PROG(agent_set_state, struct sock* sk, __u8 state) {
   bbr_set_state(sk, state);
 }
 
 SEC(".struct_ops")
 struct tcp_congestion_ops agent = {
-    .init = (void *)agent_init,
-    .cong_control = (void *)agent_main,
-    .sndbuf_expand = (void *)agent_sndbuf_expand,
-    .undo_cwnd = (void *)agent_undo_cwnd,
-    .cwnd_event = (void *)agent_cwnd_event,
-    .ssthresh = (void *)agent_ssthresh,
-    .min_tso_segs = (void *)agent_min_tso_segs,
-    .set_state = (void *)agent_set_state,
+    .init = (void*)agent_init,
+    .cong_control = (void*)agent_main,
+    .sndbuf_expand = (void*)agent_sndbuf_expand,
+    .undo_cwnd = (void*)agent_undo_cwnd,
+    .cwnd_event = (void*)agent_cwnd_event,
+    .ssthresh = (void*)agent_ssthresh,
+    .min_tso_segs = (void*)agent_min_tso_segs,
+    .set_state = (void*)agent_set_state,
     .name = AGENT_NAME,
 };

@@ -5,7 +5,8 @@
 
 #include "fixed_policy.h"
 
-/* What the loader replaces by a name that no other program of this machine has: the kernel's are of up to 15 letters. */
+/* What the loader replaces by a name that no other program of this machine has: the kernel's are of up to 15 letters.
+ */
 #define AGENT_NAME "bbrgym_00000000"
 
 /* The RTTs of some ACKs, in us (baselines/cc/rtt_sample.h). */
@@ -28,7 +29,7 @@ struct agent_input {
 
 /* Map `states`: what the program says, and what it remembers. */
 struct agent_state {
-  unsigned mode;  /* 0 Startup, 1 Drain, 2 ProbeBW, 3 ProbeRTT */
+  unsigned mode; /* 0 Startup, 1 Drain, 2 ProbeBW, 3 ProbeRTT */
   unsigned round;
   unsigned is_full_pipe;
   unsigned min_rtt_us; /* 0 before the first sample */

@@ -42,28 +42,28 @@ struct policy_row {
 };
 
 /* FEATURE(name, lowest, highest, neutral, value in q20): neutral is for a value that does not exist. */
-#define POLICY_FEATURES(FEATURE)                                                                                    \
-  FEATURE(log_delivery_rate_ratio, -5, 1, 0, policy_log2_ratio(row->delivery_rate, row->max_bandwidth))             \
-  FEATURE(send_rate_ratio, 0, 4, 1, policy_ratio(row->send_rate, row->delivery_rate))                               \
-  FEATURE(log_rtt_ratio, 0, 5, 0, policy_log2_ratio(row->rtt_mean_ns, row->min_rtt_ns))                             \
-  FEATURE(log_rtt_last_ratio, 0, 5, 0, policy_log2_ratio(row->rtt_last_ns, row->min_rtt_ns))                        \
-  FEATURE(log_cwnd_ratio, -4, 4, 1, policy_minus(policy_log2(row->cwnd_packets), policy_log2_bdp(row)))             \
-  FEATURE(log_backlog, 0, 12, 0, policy_backlog(row, row->rtt_mean_ns, row->min_rtt_ns))                            \
-  FEATURE(log_standing_backlog, 0, 12, 0, policy_backlog(row, row->rtt_mean_ns, row->lowest_rtt_ns))                \
-  FEATURE(log_least_backlog, 0, 12, 0, policy_backlog(row, row->rtt_min_ns, row->min_rtt_ns))                       \
-  FEATURE(log_jitter_backlog, 0, 12, 0, policy_backlog(row, row->rtt_jitter_ns, 0))                                 \
-  FEATURE(log_stale_rtt_ratio, 0, 5, 0, policy_log2_ratio(row->min_rtt_ns, row->lowest_rtt_ns))                     \
-  FEATURE(log_standing_rtt_ratio, 0, 5, 0, policy_log2_ratio(row->standing_rtt_ns, row->lowest_rtt_ns))             \
-  FEATURE(log_rate_decline, 0, 7, 0, policy_log2_ratio(row->highest_bandwidth, row->delivery_rate))                 \
-  FEATURE(log_queueing_delay, -2, 4, -2, policy_log10(policy_queueing_ns(row), LOG2_1E6_Q20))                       \
-  FEATURE(log_loss_rate, -4, 0, -4, policy_loss(row))                                                               \
-  FEATURE(log_bdp, -1, 6, 0, policy_log10_of(policy_log2_bdp(row)))                                                 \
-  FEATURE(log_min_rtt, -1, 4, 0, policy_log10(row->min_rtt_ns, LOG2_1E6_Q20))                                       \
-  FEATURE(log_delivery_rate, -3, 4, -3, policy_log10(row->delivery_rate, policy_log2_rate_unit(row)))               \
-  FEATURE(log_max_bandwidth, -3, 4, -3, policy_log10(row->max_bandwidth, policy_log2_rate_unit(row)))               \
-  FEATURE(log_cwnd_gain, -4, 5, 0, policy_minus(policy_log2(row->cwnd_gain_q24), 24 * ONE_Q20))                     \
-  FEATURE(log_pacing_gain, -4, 4, 0, policy_minus(policy_log2(row->pacing_gain_q24), 24 * ONE_Q20))                 \
-  FEATURE(asinh_excess_window, -8, 8, 0, policy_excess(row))                                                        \
+#define POLICY_FEATURES(FEATURE)                                                                        \
+  FEATURE(log_delivery_rate_ratio, -5, 1, 0, policy_log2_ratio(row->delivery_rate, row->max_bandwidth)) \
+  FEATURE(send_rate_ratio, 0, 4, 1, policy_ratio(row->send_rate, row->delivery_rate))                   \
+  FEATURE(log_rtt_ratio, 0, 5, 0, policy_log2_ratio(row->rtt_mean_ns, row->min_rtt_ns))                 \
+  FEATURE(log_rtt_last_ratio, 0, 5, 0, policy_log2_ratio(row->rtt_last_ns, row->min_rtt_ns))            \
+  FEATURE(log_cwnd_ratio, -4, 4, 1, policy_minus(policy_log2(row->cwnd_packets), policy_log2_bdp(row))) \
+  FEATURE(log_backlog, 0, 12, 0, policy_backlog(row, row->rtt_mean_ns, row->min_rtt_ns))                \
+  FEATURE(log_standing_backlog, 0, 12, 0, policy_backlog(row, row->rtt_mean_ns, row->lowest_rtt_ns))    \
+  FEATURE(log_least_backlog, 0, 12, 0, policy_backlog(row, row->rtt_min_ns, row->min_rtt_ns))           \
+  FEATURE(log_jitter_backlog, 0, 12, 0, policy_backlog(row, row->rtt_jitter_ns, 0))                     \
+  FEATURE(log_stale_rtt_ratio, 0, 5, 0, policy_log2_ratio(row->min_rtt_ns, row->lowest_rtt_ns))         \
+  FEATURE(log_standing_rtt_ratio, 0, 5, 0, policy_log2_ratio(row->standing_rtt_ns, row->lowest_rtt_ns)) \
+  FEATURE(log_rate_decline, 0, 7, 0, policy_log2_ratio(row->highest_bandwidth, row->delivery_rate))     \
+  FEATURE(log_queueing_delay, -2, 4, -2, policy_log10(policy_queueing_ns(row), LOG2_1E6_Q20))           \
+  FEATURE(log_loss_rate, -4, 0, -4, policy_loss(row))                                                   \
+  FEATURE(log_bdp, -1, 6, 0, policy_log10_of(policy_log2_bdp(row)))                                     \
+  FEATURE(log_min_rtt, -1, 4, 0, policy_log10(row->min_rtt_ns, LOG2_1E6_Q20))                           \
+  FEATURE(log_delivery_rate, -3, 4, -3, policy_log10(row->delivery_rate, policy_log2_rate_unit(row)))   \
+  FEATURE(log_max_bandwidth, -3, 4, -3, policy_log10(row->max_bandwidth, policy_log2_rate_unit(row)))   \
+  FEATURE(log_cwnd_gain, -4, 5, 0, policy_minus(policy_log2(row->cwnd_gain_q24), 24 * ONE_Q20))         \
+  FEATURE(log_pacing_gain, -4, 4, 0, policy_minus(policy_log2(row->pacing_gain_q24), 24 * ONE_Q20))     \
+  FEATURE(asinh_excess_window, -8, 8, 0, policy_excess(row))                                            \
   FEATURE(is_probe_bw, 0, 1, 0, row->is_probe_bw ? ONE_Q20 : 0)
 
 #define POLICY_INDEX(name, lowest, highest, neutral, value) FEATURE_##name,
@@ -129,11 +129,11 @@ POLICY_FUNCTION fixed policy_log2(natural x) {
   if (x == 0) return NONE;
   k = (natural)(m > 0xFFFFFFFF) << 5;
   m >>= k & 63;
-#define POLICY_STEP(limit, bit)                                  \
-  {                                                              \
-    const natural shift = (natural)(m > (limit)) << (bit);       \
-    m >>= shift & 63;                                            \
-    k += shift;                                                  \
+#define POLICY_STEP(limit, bit)                            \
+  {                                                        \
+    const natural shift = (natural)(m > (limit)) << (bit); \
+    m >>= shift & 63;                                      \
+    k += shift;                                            \
   }
   POLICY_STEP(0xFFFF, 4)
   POLICY_STEP(0xFF, 3)
@@ -185,12 +185,12 @@ static inline fixed policy_ratio(natural a, natural b) {
 }
 
 /* The log2 of 1 Mbit/s as a rate in packets per us, q32: as many bits per us. */
-static inline fixed policy_log2_rate_unit(const struct policy_row *row) {
+static inline fixed policy_log2_rate_unit(const struct policy_row* row) {
   return policy_minus(32 * ONE_Q20, policy_log2(row->packet_bits));
 }
 
 /* Of packets. */
-static inline fixed policy_log2_bdp(const struct policy_row *row) {
+static inline fixed policy_log2_bdp(const struct policy_row* row) {
   const fixed time = policy_minus(policy_log2(row->min_rtt_ns), LOG2_1E3_Q20 + 32 * ONE_Q20);
   const fixed rate = policy_log2(row->max_bandwidth);
   return time == NONE || rate == NONE ? NONE : rate + time;
@@ -202,16 +202,16 @@ static inline natural policy_packets(natural rate, natural ns) {
 }
 
 /* log2(1 + packets between these RTTs) by Little's law. */
-static inline fixed policy_backlog(const struct policy_row *row, natural rtt_ns, natural base_ns) {
+static inline fixed policy_backlog(const struct policy_row* row, natural rtt_ns, natural base_ns) {
   if (rtt_ns <= base_ns || row->min_rtt_ns == 0) return 0;
   return policy_log2(ONE_Q24 + policy_packets(row->delivery_rate, rtt_ns - base_ns)) - 24 * ONE_Q20;
 }
 
-static inline natural policy_queueing_ns(const struct policy_row *row) {
+static inline natural policy_queueing_ns(const struct policy_row* row) {
   return row->rtt_mean_ns > row->min_rtt_ns ? row->rtt_mean_ns - row->min_rtt_ns : 0;
 }
 
-static inline fixed policy_loss(const struct policy_row *row) {
+static inline fixed policy_loss(const struct policy_row* row) {
   if (row->sent_packets == 0) return NONE;
   return row->lost_packets == 0 ? -4 * ONE_Q20
                                 : policy_log10_of(policy_log2_ratio(row->lost_packets, row->sent_packets));
@@ -232,7 +232,7 @@ POLICY_FUNCTION fixed policy_excess_window(natural cwnd_gain_q24, natural bdp_q2
   return excess_q24 < 0 ? -value : value;
 }
 
-static inline fixed policy_excess(const struct policy_row *row) {
+static inline fixed policy_excess(const struct policy_row* row) {
   if (row->min_rtt_ns == 0) return NONE;
   return policy_excess_window(row->cwnd_gain_q24, policy_packets(row->max_bandwidth, row->min_rtt_ns));
 }
@@ -245,20 +245,20 @@ POLICY_FUNCTION fixed policy_tanh(fixed x) {
   return x < 0 ? -value : value;
 }
 
-static inline void policy_observe(struct policy_memory *memory) {
-  const struct policy_row *row = &memory->row;
-#define POLICY_VALUE(name, lowest, highest, neutral, value)                                                       \
-  {                                                                                                               \
-    const fixed q20 = value;                                                                                      \
-    memory->features[FEATURE_##name] =                                                                            \
-        q20 == NONE ? (neutral)*ONE_Q20 : policy_clamp(q20, (lowest)*ONE_Q20, (highest)*ONE_Q20);                 \
+static inline void policy_observe(struct policy_memory* memory) {
+  const struct policy_row* row = &memory->row;
+#define POLICY_VALUE(name, lowest, highest, neutral, value)                                             \
+  {                                                                                                     \
+    const fixed q20 = value;                                                                            \
+    memory->features[FEATURE_##name] =                                                                  \
+        q20 == NONE ? (neutral) * ONE_Q20 : policy_clamp(q20, (lowest) * ONE_Q20, (highest) * ONE_Q20); \
   }
   POLICY_FEATURES(POLICY_VALUE)
 #undef POLICY_VALUE
 }
 
 /* Actions, in [-1, 1]. */
-static inline void policy_act(const struct fixed_policy *policy, struct policy_memory *memory) {
+static inline void policy_act(const struct fixed_policy* policy, struct policy_memory* memory) {
   int unit, input, output;
   for (unit = 0; unit < POLICY_UNITS; ++unit) {
     fixed sum = (fixed)policy->bias[unit] * ONE_Q20;
@@ -284,7 +284,7 @@ static inline fixed policy_gain(fixed action, int low, int span) {
 }
 
 /* sinh(8 x action) packets above one BDP, as a gain in q24. */
-static inline fixed policy_gain_in_packets(const struct policy_row *row, fixed action) {
+static inline fixed policy_gain_in_packets(const struct policy_row* row, fixed action) {
   const fixed exponent = (action * 4 * 3098164009LL) >> 30; /* 8 / ln 2 */
   const fixed packets_q24 = ((fixed)policy_exp2(exponent) - (fixed)policy_exp2(-exponent)) >> 1;
   const natural bdp_q24 = policy_packets(row->max_bandwidth, row->min_rtt_ns);
@@ -294,8 +294,8 @@ static inline fixed policy_gain_in_packets(const struct policy_row *row, fixed a
 }
 
 /* Decides: takes the row of the last step, and sets its gains. Returns whether it did. */
-POLICY_FUNCTION int policy_decide(const struct fixed_policy *policy, struct policy_memory *memory) {
-  struct policy_row *row;
+POLICY_FUNCTION int policy_decide(const struct fixed_policy* policy, struct policy_memory* memory) {
+  struct policy_row* row;
   fixed cwnd, pacing;
   if (!policy || !memory) return 0;
   row = &memory->row;
