@@ -212,10 +212,13 @@ static __always_inline void decide(struct agent_state* state, const struct fixed
 SEC("struct_ops/agent_init")
 void BPF_PROG(agent_init, struct sock* sk) {
   struct tcp_sock* tp = (struct tcp_sock*)sk;
+  struct bbr* bbr = (struct bbr*)((struct inet_connection_sock*)sk)->icsk_ca_priv;
   const struct agent_input first = {2 * ONE_Q24, ONE_Q24, 0};
   struct agent_input* input = bpf_sk_storage_get(&inputs, sk, (void*)&first, BPF_SK_STORAGE_GET_F_CREATE);
   struct agent_state* state = bpf_sk_storage_get(&states, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
   bbr_init(sk);
+  // As ours: the handshake's packets are shorter than those with data, and so is the time that a link takes for them.
+  bbr->min_rtt_us = ~0U;
   if (!input || !state) return;
   state->sent_before = tp->data_segs_out;
   state->delivered_before = tp->delivered;
