@@ -184,6 +184,13 @@ agent_input KernelAgent::Control(int socket, const Flow& flow) const {
     }
   }
   if (flow.policy) {
+    const auto of_flow = flow.parameters.find("is_bbr_model");
+    if (!flow.policy->is_bbr_model() && (of_flow == flow.parameters.end() || of_flow->second == 0.0)) {
+      throw std::invalid_argument(
+          "a policy over the kernel's TCP has BBR's own model of the path: it must be trained on it "
+          "(action.model=bbr), "
+          "or its flow must say so (parameters: {is_bbr_model: 1})");
+    }
     const fixed_policy policy = FixedPolicy(*flow.policy);
     Update(policies_, socket, &policy);
   }
@@ -233,7 +240,6 @@ fixed_policy FixedPolicy(const PolicyNetwork& network) {
     return static_cast<int>(std::lround(value * ONE_Q20));
   };
   const auto& layers = network.layers();
-  check(network.is_bbr_model(), "be trained on BBR's own model of the path (action.model=bbr)");
   check(network.IsPlain(), "have no LSTM, no history, tanh between its layers and clipped actions");
   check(network.interval() > 0, "decide every so many ms, not RTTs");
   check(layers.size() <= 2, "have at most one hidden layer");

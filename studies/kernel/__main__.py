@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from bbrgym import Flow, Scenario, simulate
-from bbrgym.baselines.policy_file import KERNEL_REFERENCE
+from bbrgym.baselines.policy_file import KERNEL_REFERENCE, REFERENCE
 from bbrgym.benchmark.plots import over_time
 from bbrgym.envs.linux import bpf
 from bbrgym.envs.linux.engine import LinuxEngine
@@ -31,7 +31,7 @@ from bbrgym.envs.trace import Trace
 from bbrgym.interruption import run_interruptible
 from studies import page
 from studies.kernel.cost import EVERY_ACK
-from studies.linux.cases import STAND_INS, describe
+from studies.linux.cases import STAND_INS
 
 MARK: Final = "studies.kernel"
 WORLDS: Final = ("native", "ns-3", "our UDP", "the kernel's TCP")
@@ -54,6 +54,11 @@ def _policy(rtt_ms: float, start_s: float = 0.0) -> Flow:
     return Flow("policy", rtt_ms, start_s=start_s, transport="kernel")
 
 
+def _shipped(rtt_ms: float) -> Flow:
+    """Return a flow of the policy that is shipped for the other transports, on BBR's model."""
+    return replace(_policy(rtt_ms), policy=str(REFERENCE), parameters={"is_bbr_model": 1.0})
+
+
 def _agent(cwnd_gain: float, pacing_gain: float, rtt_ms: float) -> Flow:
     """Return a flow of fixed gains, which shows what the actuator does without a policy."""
     gains = {"is_bbr_model": 1.0, "cwnd_gain": cwnd_gain, "pacing_gain": pacing_gain}
@@ -69,8 +74,8 @@ SCENARIOS: Final = (
     _scenario(40, 2, _policy(20), _policy(80)),
     _scenario(20, 2, _policy(40), Flow("linux-cubic", 40)),
     _scenario(20, 2, _policy(40), Flow("linux-bbr", 40)),
+    _scenario(20, 2, _shipped(40), _shipped(40)),
     _scenario(20, 2, _agent(1.1, 1.1, 40)),
-    _scenario(5, 2, _agent(1.2, 1.0, 80)),
     _scenario(40, 2, _agent(1.2, 1.1, 20), _agent(1.2, 1.1, 80)),
 )
 
@@ -82,7 +87,7 @@ def in_world(scenario: Scenario, world: str) -> Scenario:
 
     def of(flow: Flow) -> Flow:
         algorithm = STAND_INS.get(flow.algorithm, flow.algorithm)
-        policy = str(KERNEL_REFERENCE) if flow.algorithm == "policy" else None
+        policy = (flow.policy or str(KERNEL_REFERENCE)) if flow.algorithm == "policy" else None
         return replace(flow, algorithm=algorithm, policy=policy, transport="ours")
 
     return replace(scenario, flows=tuple(of(flow) for flow in scenario.flows))
@@ -172,7 +177,7 @@ def scenarios(show: Callable[[str], None]) -> list[str]:
         missed = _missed(shares, queues)
         close += not missed
         texts = ["/".join(f"{share:.0f}" for share in of_world) for of_world in shares]
-        rows.append([describe(scenario).replace("policy ", ""), *texts, *(f"{it:.1f}" for it in queues), missed or "-",
+        rows.append([_describe(scenario), *texts, *(f"{it:.1f}" for it in queues), missed or "-",
                      kernel.flaw or "-"])  # fmt: skip
         show(" | ".join(rows[-1]))
     worlds = ("native", "UDP", "kernel")
@@ -188,6 +193,12 @@ def scenarios(show: Callable[[str], None]) -> list[str]:
         f"within {QUEUE_SHARE:.0%} of it or within 0.4 ms.",
         page.table(headings, rows, (4, 5, 6)),
     ]
+
+
+def _describe(scenario: Scenario) -> str:
+    loss = f", {scenario.loss:.0%} loss" if scenario.loss else ""
+    flows = (f"{'shipped ' * bool(it.policy)}{it.algorithm} {it.rtt_ms:g} ms" for it in scenario.flows)
+    return f"{scenario.rate_mbps:g} Mbit/s, {scenario.buffer_bdp:g} BDP{loss}: {', '.join(flows)}"
 
 
 def _shares(trace: Trace) -> np.ndarray:

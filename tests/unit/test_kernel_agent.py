@@ -74,16 +74,11 @@ int inputs(void) { return POLICY_INPUTS; }
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion")
 
 
-def in_kernels_place(agent: Agent) -> Agent:
-    """The agent as if it had been trained on BBR's model, which decides no gain of a given row."""
-    return replace(agent, spec=replace(agent.spec, action=replace(agent.spec.action, model="bbr")))
-
-
 AGENTS: dict[str, Callable[[], Agent]] = {
     "kernel": lambda: load_agent(KERNEL_REFERENCE),
-    "shipped": lambda: in_kernels_place(load_agent(REFERENCE)),
-    "ratio": lambda: make_agent(scale=0.1, action={"cwnd_scale": "ratio", "model": "bbr"}),
-    "excess": lambda: make_agent(scale=0.1, widths=(16,), action={"cwnd_scale": "excess", "model": "bbr"}),
+    "shipped": lambda: load_agent(REFERENCE),
+    "ratio": lambda: make_agent(scale=0.1, action={"cwnd_scale": "ratio"}),
+    "excess": lambda: make_agent(scale=0.1, widths=(16,), action={"cwnd_scale": "excess"}),
 }
 
 
@@ -146,7 +141,7 @@ def test_features_in_integers(library: ctypes.CDLL, rows: list[Any]) -> None:
         if line.startswith("  FEATURE(")
     ]
     assert len(names) == library.inputs()
-    agent = make_agent(widths=(), scale=0.01, observation={"features": names}, action={"model": "bbr"})
+    agent = make_agent(widths=(), scale=0.01, observation={"features": names})
     _, seen = decide(agent, rows)
     _, features = run_fixed(library, agent, rows)
     np.testing.assert_allclose(features, np.array(seen), atol=0.005)
@@ -155,7 +150,6 @@ def test_features_in_integers(library: ctypes.CDLL, rows: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"action": {"model": "default"}}, r"be trained on BBR's own model of the path \(action.model=bbr\)"),
         ({"lstm": (4,)}, "have no LSTM"),
         ({"widths": (8, 8)}, "have at most one hidden layer"),
         ({"widths": (17,)}, "have at most 16 hidden units"),
@@ -165,7 +159,7 @@ def test_features_in_integers(library: ctypes.CDLL, rows: list[Any]) -> None:
     ],
 )
 def test_what_cannot_be_in_integers_is_refused(settings: dict[str, Any], reason: str) -> None:
-    agent = make_agent(**{"action": {"model": "bbr"}} | settings)
+    agent = make_agent(**settings)
     with pytest.raises(ValueError, match=f"a policy over the kernel's TCP must.*{reason}"):
         _linux.fixed_policy(agent.to_bytes())
 
@@ -242,8 +236,10 @@ def test_a_parameter_of_another_model_is_refused(engine: LinuxEngine) -> None:
     flow = Flow("agent", transport="kernel", parameters={"probe_rtt_join": 0.5})
     with pytest.raises(EngineError, match="cannot have the parameter probe_rtt_join"):
         engine.reset(replace(ONE, flows=(flow,)), 1)
-    with pytest.raises(EngineError, match="be trained on BBR's own model"):
-        engine.reset(replace(ONE, flows=(Flow("policy", transport="kernel", policy=str(REFERENCE)),)), 1)
+    shipped = Flow("policy", transport="kernel", policy=str(REFERENCE))
+    with pytest.raises(EngineError, match="be trained on it"):
+        engine.reset(replace(ONE, flows=(shipped,)), 1)
+    engine.reset(replace(ONE, flows=(replace(shipped, parameters={"is_bbr_model": 1}),)), 1)
 
 
 PARENT = """
