@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run papers league test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer learned learners stacks results ui playground playground-bench clean
+.PHONY: setup run papers league test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer learned learners stacks kernel results ui playground playground-bench clean
 
 setup: $(SETUP)
 
@@ -144,6 +144,10 @@ rfc9743: setup
 preference: setup
 	$(BIN)/python -m studies.preference engine=ns3 "benchmark.seeds=[1,2]"
 	$(BIN)/python -m studies.preference write=docs/results/preference.md
+
+# A policy in the kernel's TCP, in real time and as root (docs/kernel.md): a quarter of an hour.
+kernel: setup
+	$(BIN)/python -m studies.kernel --write docs/kernel.md
 
 # Other people's stacks that are installed, in real time (docs/stacks.md): six minutes.
 stacks: setup

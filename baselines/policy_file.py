@@ -44,6 +44,8 @@ SCRIPTED: Final = "scripted:"
 
 REFERENCE: Final = Path(__file__).parents[1] / "agents" / "reference"
 """The shipped policy: flows of algorithm `policy` run it unless they name another."""
+KERNEL_REFERENCE: Final = REFERENCE.with_name("kernel")
+"""The same for flows over the kernel's TCP: it was trained on BBR's own model of the path (docs/kernel.md)."""
 
 
 def policy_bytes(path: Path | str | None) -> bytes:

@@ -31,9 +31,10 @@ _LINUX: Final = (
 def linux_controls() -> tuple[str, ...]:
     """Return the congestion controls that this machine's kernel has loaded, by its own names; () if it is not Linux."""
     try:
-        return tuple(Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text(encoding="ascii").split())
+        names = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text(encoding="ascii").split()
     except OSError:
         return ()
+    return tuple(name for name in names if not name.startswith("bbrgym_"))  # of agents, while they run
 
 
 LINUX_COMPARATORS: Final[dict[str, str]] = {

@@ -25,7 +25,7 @@ from bbrgym.checks import check_integer, check_keys, check_name, check_number, c
 from bbrgym.envs import trace
 from bbrgym.envs.engine import DEFAULT_ENGINE, EngineDescription, check_algorithms, describe_engine, read_policies
 from bbrgym.envs.flow_command import DataFrom, check_commands
-from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.scenario import Scenario, Transport
 from bbrgym.executors import ExecutorConfig, LocalConfig
 
 
@@ -95,6 +95,7 @@ class Benchmark:
             | ({} if c.policy is None else {"policy": c.policy})
             | ({} if c.file is None else {"file": c.file})
             | ({} if not c.client else {"server": c.server, "client": c.client, "data_from": c.data_from})
+            | ({} if c.transport == "ours" else {"transport": c.transport})
             for c in self.competitors
         ]
         plain |= {"roles": write_roles(self.roles), "seeds": list(self.seeds)}
@@ -259,6 +260,7 @@ class Competitor:
         server: for the algorithm `command`, as of `Flow`; so are the next two.
         client: see `server`.
         data_from: see `server`.
+        transport: of its flows.
     """
 
     name: str
@@ -270,10 +272,13 @@ class Competitor:
     server: tuple[str, ...] = ()
     client: tuple[str, ...] = ()
     data_from: DataFrom = "client"
+    transport: Transport = "ours"
 
     @classmethod
     def from_dict(cls, plain: str | Mapping[str, Any]) -> Competitor:
         """Make a competitor of a name, of {name, agent, parameters}, or of the other fields.
+
+        Both mappings can have a transport.
 
         Raises:
             ValueError: a key or a value is not valid.
@@ -302,6 +307,7 @@ class Competitor:
             None if file is None else str(file),
             **commands,
             data_from=data_from,
+            transport=entry.get("transport", "ours"),
         )
 
     def load(self) -> Agent | None:
@@ -320,6 +326,7 @@ class Competitor:
                 server=self.server,
                 client=self.client,
                 data_from=self.data_from,
+                transport=self.transport,
             )
             if roles is None or index in roles
             else flow

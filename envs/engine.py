@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from bbrgym.baselines import registry
 from bbrgym.baselines.controller_file import compile_controller
-from bbrgym.baselines.policy_file import policy_bytes
+from bbrgym.baselines.policy_file import KERNEL_REFERENCE, policy_bytes
 from bbrgym.checks import check_integer, check_keys, check_name
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import Flow, Scenario
@@ -119,6 +119,7 @@ class EngineDescription:
         remedy: what to do where the worker reports that it cannot run; "" if its reports say it.
         has_files: whether it runs controllers in C (`Flow.file`).
         runs_commands: whether it runs flows of the algorithm `command`.
+        has_kernel: whether it has the transport `kernel`.
         is_real_time: a step takes as long as it says, and the same seed gives other rows each time: only the random
             draws of the link are equal. Run one at a time, on a machine that is otherwise idle.
     """
@@ -132,6 +133,7 @@ class EngineDescription:
     remedy: str = ""
     has_files: bool = False
     runs_commands: bool = False
+    has_kernel: bool = False
     is_real_time: bool = False
 
     def check_is_installed(self) -> None:
@@ -375,6 +377,8 @@ def check_algorithms(scenario: Scenario, engine: EngineDescription) -> None:
             raise ValueError(f"flows[{index}]: engine {engine.title} runs no controllers in C: engine native does")
         if flow.algorithm == registry.COMMAND and not engine.runs_commands:
             raise ValueError(f"flows[{index}]: a flow 'command' needs engine Linux, got engine {engine.title}")
+        if flow.transport == "kernel" and not engine.has_kernel:
+            raise ValueError(f"flows[{index}]: transport 'kernel' needs engine Linux, got engine {engine.title}")
         if flow.algorithm in registry.COMPARATORS and flow.algorithm not in engine.comparators:
             options = "".join(f" with {name}={value!r}" for name, value in engine.options.items())
             known = [*registry.controllers(), *engine.comparators]
@@ -391,7 +395,11 @@ def read_policies(scenario: Scenario) -> dict[int, bytes]:
         FileNotFoundError: a policy does not exist.
         ValueError: its files cannot be read.
     """
-    return {i: policy_bytes(flow.policy) for i, flow in enumerate(scenario.flows) if flow.algorithm == "policy"}
+    return {
+        index: policy_bytes(flow.policy or (KERNEL_REFERENCE if flow.transport == "kernel" else None))
+        for index, flow in enumerate(scenario.flows)
+        if flow.algorithm == "policy"
+    }
 
 
 def compile_files(scenario: Scenario) -> dict[int, str]:

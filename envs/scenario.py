@@ -33,6 +33,12 @@ OnOff = Literal["fixed", "exponential"]
 """How long an application's on and off periods last: always the same, or exponentially distributed."""
 
 
+Transport = Literal["ours", "kernel"]
+"""Who sends a flow's packets: the engine's own transport, or the TCP of the kernel (docs/kernel.md)."""
+
+_OF_KERNEL: Final = ("agent", "policy")
+"""Controllers that can steer the kernel's TCP."""
+
 Path = Literal["forward", "first", "second", "reverse"]
 """Which links the data of a flow crosses: all forward links, one hop of a parking lot, or the reverse link."""
 
@@ -77,6 +83,8 @@ class Flow:
             (docs/stacks.md).
         client: those of the end that connects. In both, `{address}`, `{port}`, `{seconds}` and `{bytes}` are replaced.
         data_from: which of them sends the data, `client` or `server`.
+        transport: `ours`, or `kernel` for the kernel's TCP with the gains of an `agent` or a `policy` (linux only,
+            docs/kernel.md). Without a `policy`, a flow `policy` then runs `KERNEL_REFERENCE`.
 
     Raises:
         ValueError: naming the bad value and the good ones.
@@ -103,6 +111,7 @@ class Flow:
     server: tuple[str, ...] = ()
     client: tuple[str, ...] = ()
     data_from: DataFrom = "client"
+    transport: Transport = "ours"
 
     def __post_init__(self) -> None:
         registry.check_parameters(self.algorithm, self.parameters)
@@ -140,6 +149,9 @@ class Flow:
         check_commands(self.algorithm, commands, self.data_from, self.size_bytes, self.ecn)
         for name, command in commands.items():
             object.__setattr__(self, name, command)
+        check_name("transport", self.transport, get_args(Transport))
+        _check("transport", self.transport, f"ours with algorithm {self.algorithm!r} (the kernel's TCP takes the gains "
+               f"of {' and '.join(_OF_KERNEL)})", self.transport == "ours" or self.algorithm in _OF_KERNEL)  # fmt: skip
 
     def describe(self) -> str:
         """Return the flow's path and times in words, without its algorithm: `50 ms from 2 s to 9 s, 3 MB`."""
@@ -167,6 +179,8 @@ class Flow:
             text += " (means)" if self.on_off == "exponential" else ""
         if self.path != "forward":
             text += f", path {self.path}"
+        if self.transport != "ours":
+            text += f", transport {self.transport}"
         return text
 
     def __hash__(self) -> int:
@@ -175,7 +189,7 @@ class Flow:
                 *(self.algorithm, self.rtt_ms, self.start_s, self.stop_s, self.size_bytes, self.jitter_ms),
                 *(self.policy, self.file, self.ecn, self.rtt_schedule, self.ack_loss, self.ack_aggregation_ms),
                 *(self.app_rate_mbps, self.on_s, self.off_s, self.on_off, self.path),
-                *(self.server, self.client, self.data_from),
+                *(self.server, self.client, self.data_from, self.transport),
             )
         )
 
@@ -381,6 +395,7 @@ class Scenario:
                 server=(),
                 client=(),
                 data_from="client",
+                transport="ours",
             )
             for f in self.flows
         )
@@ -492,7 +507,7 @@ LEFT_OUT: Final = frozenset(
         *("second_rate_mbps", "second_buffer_packets", "reverse_rate_mbps", "reverse_buffer_packets"),
         *("jitter_ms", "policy", "file", "ecn", "rtt_schedule", "ack_loss", "ack_aggregation_ms"),
         *("app_rate_mbps", "on_s", "off_s", "on_off", "path"),
-        *("server", "client", "data_from"),
+        *("server", "client", "data_from", "transport"),
     }
 )
 """Fields that were added later: while they have their defaults, older files and keys stay the same."""

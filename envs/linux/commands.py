@@ -47,7 +47,8 @@ def run_send(arguments: list[str]) -> int:
     parser.add_argument("--policy", default=None, metavar="PATH")
     parser.add_argument("--seconds", type=float, default=None)
     parser.add_argument("--bytes", type=integer, default=None)
-    parser.add_argument("--packet-bytes", type=integer, default=1000)
+    parser.add_argument("--packet-bytes", type=integer, default=None)
+    parser.add_argument("--transport", default="ours", metavar="ours|kernel")
     parser.add_argument("--ecn", default=None, metavar="classic|l4s")
     parser.add_argument("--seed", type=integer, default=None)
     parser.add_argument("--rows", type=Path, default=None, metavar="FILE.parquet")
@@ -62,6 +63,7 @@ def run_send(arguments: list[str]) -> int:
         parameters=dict(_parameter(given) for given in options.parameters),
         policy=options.policy,
         ecn=options.ecn,
+        transport=options.transport,
     )
     out = _Output(options.json)
     status = 1
@@ -70,8 +72,9 @@ def run_send(arguments: list[str]) -> int:
     ):
         match event:
             case Started():
-                own = {"receiver": event.peer, "algorithm": flow.algorithm, "packet_bytes": options.packet_bytes}
-                out.start(Document(event, own, options.packet_bytes, options.seconds, options.bytes))
+                told = {"receiver": event.peer, "algorithm": flow.algorithm, "packet_bytes": event.packet_bytes}
+                protocol = "TCP" if flow.transport == "kernel" else "UDP"
+                out.start(Document(event, told, event.packet_bytes, options.seconds, options.bytes, protocol))
                 out.line(f"sending to {event.peer}: {flow.algorithm}")
                 out.line(_row("interval", _SENT_COLUMNS))
             case SentInterval():
@@ -80,7 +83,7 @@ def run_send(arguments: list[str]) -> int:
                 summary = event.trace.summary().flows[0]
                 own = {"sender": vars(summary), "receiver": event.received, "lost_packets": event.lost_packets}
                 out.end(event, own)
-                for line in _sent_summary(event, options.packet_bytes):
+                for line in _sent_summary(event):
                     out.line(line)
                 if options.rows is not None:
                     save_trace(event.trace, options.rows)
@@ -184,7 +187,8 @@ def _received_line(event: ReceivedInterval) -> str:
     return _row(_times(event), cells)
 
 
-def _sent_summary(event: Sent, packet_bytes: int) -> Iterator[str]:
+def _sent_summary(event: Sent) -> Iterator[str]:
+    packet_bytes = event.trace.scenario.packet_bytes
     flow = event.trace.summary().flows[0]
     duration_s = float(event.trace.time_s[-1])
     cells = (

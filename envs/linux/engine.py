@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from typing import Any, Final
 
 from bbrgym.baselines.registry import LINUX_PREFIX, linux_controls
 from bbrgym.checks import check_number
-from bbrgym.envs.engine import EngineDescription
+from bbrgym.envs.engine import EngineDescription, EngineUnavailableError
+from bbrgym.envs.linux import bpf
+from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.worker.engine import WorkerEngine
 
 MAX_LATENESS_MS: Final = 1.0
@@ -18,8 +21,9 @@ class LinuxEngine(WorkerEngine):
 
     Senders and receivers are in two network namespaces; an emulator between them has the native engine's links. Our
     controllers run over UDP, with the native engine's sender and receiver; `linux-cubic` and the like are the kernel's
-    own TCP; both ends of a flow `command` are programs of somebody else's stack (docs/stacks.md). A step takes as long
-    as it says, and no two runs are equal.
+    own TCP, and so are flows with `transport="kernel"`, with the gains of an agent or a policy (docs/kernel.md); both
+    ends of a flow `command` are programs of somebody else's stack (docs/stacks.md). A step takes as long as it says,
+    and no two runs are equal.
 
     Args:
         max_lateness_ms: bound of the lateness of the links, in ms. An episode has a flaw if more than 0.1 % of its
@@ -43,17 +47,31 @@ class LinuxEngine(WorkerEngine):
         return EngineDescription(
             title="Linux",
             comparators=tuple(LINUX_PREFIX + name for name in linux_controls()),
-            options={"kernel": platform.release(), "max_lateness_ms": float(max_lateness_ms)},
+            options={
+                "kernel": platform.release(),
+                "agent": bpf.content_hash(),
+                "max_lateness_ms": float(max_lateness_ms),
+            },
             extensions=("bbrgym._linux",),
             runs_commands=True,
+            has_kernel=True,
             is_real_time=True,
         )
 
     def __init__(
         self, max_lateness_ms: float = MAX_LATENESS_MS, timeout_s: float = 10.0, start_limit_s: float = 10.0
     ) -> None:
-        super().__init__(self.describe(max_lateness_ms=max_lateness_ms), (), timeout_s, start_limit_s)
+        description = self.describe(max_lateness_ms=max_lateness_ms)
+        super().__init__(description, (str(bpf.program_path()),), timeout_s, start_limit_s)
         self._max_lateness_ms = max_lateness_ms
+
+    def _request_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
+        if any(flow.transport == "kernel" for flow in scenario.flows):
+            try:
+                bpf.compile_program()
+            except OSError as error:
+                raise EngineUnavailableError(str(error)) from None
+        super()._request_reset(scenario, seed, policies)
 
     @property
     def flaw(self) -> str | None:

@@ -26,6 +26,7 @@ class Document:
         seconds: how long to send; None until all is sent, and at the receiver.
         size_bytes: how much to send; None without a limit, and at the receiver.
         own: what only our `start` has.
+        protocol: UDP or TCP.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Document:
         packet_bytes: int | None = None,
         seconds: float | None = None,
         size_bytes: int | None = None,
+        protocol: str = "UDP",
     ) -> None:
         now = time.time()
         (local_host, local_port), (host, port) = address_of(started.local), address_of(started.peer)
@@ -61,7 +63,8 @@ class Document:
             },
             "connecting_to" if self._is_sender else "accepted_connection": {"host": host, "port": port},
             "test_start": {
-                **{"protocol": "UDP", "num_streams": 1, "blksize": packet_bytes, "omit": 0, "duration": seconds or 0},
+                **{"protocol": protocol, "num_streams": 1, "blksize": packet_bytes, "omit": 0},
+                "duration": seconds or 0,
                 **{"bytes": size_bytes or 0, "blocks": 0, "reverse": 0, "bidir": 0},
             },
             **own,

@@ -1,9 +1,9 @@
 #include "envs/linux/linux_network.h"
 
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -24,10 +24,9 @@ constexpr int kTrialMtu = 1500;
 constexpr int kSocketBuffer = 8 << 20;
 constexpr Nanoseconds kLongestWait = 5 * kMillisecond;       // so that a thread ends soon
 constexpr Nanoseconds kCommandsGrace = 1500 * kMillisecond;  // more than a command has before it is killed
-constexpr std::string_view kKernelPrefix = "linux-";
 
 bool IsKernels(const Flow& flow) {
-  return flow.algorithm.starts_with(kKernelPrefix);
+  return flow.algorithm.starts_with(kKernelPrefix) || flow.IsOverKernel();
 }
 
 /// The kernel's TCP negotiates classic ECN (RFC 3168), in a whole network namespace or not at all.
@@ -40,7 +39,7 @@ void CheckEcn(const Scenario& scenario) {
                                   "'");
     }
     if (has_ecn.value_or(flow.ecn.has_value()) != flow.ecn.has_value()) {
-      throw std::invalid_argument("all flows linux-… must have the same ecn, classic or null");
+      throw std::invalid_argument("all flows of the kernel's TCP must have the same ecn, classic or null");
     }
     has_ecn = flow.ecn.has_value();
   }
@@ -83,7 +82,7 @@ void Bind(const FileDescriptor& socket, const sockaddr_in& address) {
 
 }  // namespace
 
-LinuxNetwork::LinuxNetwork() {
+LinuxNetwork::LinuxNetwork(std::string agent_file) : agent_file_(std::move(agent_file)) {
   EnterUserNamespace();
   NetworkNamespace(kSendersAddress, kReceiversAddress, kTrialMtu);
 }
@@ -93,9 +92,12 @@ void LinuxNetwork::Reset(Scenario scenario, std::uint64_t seed) {
   CheckEcn(scenario);
   CheckSources(scenario);
   for (const Flow& flow : scenario.flows) {
-    if (!IsKernels(flow) && !flow.IsCommand()) MakeController(flow.algorithm, Connection{}, flow.parameters);
+    if (flow.IsCommand() || flow.algorithm.starts_with(kKernelPrefix)) continue;
+    MakeController(flow.algorithm, Connection{}, flow.parameters);
   }
   End();
+  const bool has_agent = std::any_of(scenario.flows.begin(), scenario.flows.end(), std::mem_fn(&Flow::IsOverKernel));
+  if (has_agent && !agent_) agent_ = std::make_unique<KernelAgent>(agent_file_);
   scenario_ = std::move(scenario);
   const int mtu = static_cast<int>(scenario_.packet_bytes) + kHeaderBytes;
   const bool has_tcp_ecn = std::any_of(scenario_.flows.begin(), scenario_.flows.end(),
@@ -160,20 +162,14 @@ void LinuxNetwork::MakeFlow(std::size_t index, std::uint64_t seed) {
   });
   senders_side_->Run([&] {
     sender = IsKernels(given) ? TcpSocket() : UdpSocket();
-    if (!IsKernels(given)) {
-      if (connect(sender.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-        ThrowErrno("cannot connect a UDP socket");
-      }
-      return;
-    }
-    const std::string name = given.algorithm.substr(kKernelPrefix.size());
-    if (setsockopt(sender.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) != 0) {
-      throw std::invalid_argument("this kernel has no congestion control '" + name + "'");
+    if (IsKernels(given)) return;
+    if (connect(sender.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+      ThrowErrno("cannot connect a UDP socket");
     }
   });
   if (IsKernels(given)) {
     flow.tcp = std::make_unique<TcpFlow>(std::move(sender), std::move(receiver), address, given, flow.start, flow.stop,
-                                         *clock_);
+                                         *clock_, agent_.get());
   } else {
     flow.sender =
         std::make_unique<UdpSender>(std::move(sender), given, scenario_.packet_bytes, seed, flow.start, flow.stop);
@@ -208,7 +204,12 @@ void LinuxNetwork::End() {
 void LinuxNetwork::SetGains(std::int64_t index, double cwnd_gain, double pacing_gain) {
   scenario_.CheckSteerable(index);
   const std::lock_guard lock(hosts_);
-  flows_[static_cast<std::size_t>(index)].sender->SetGains(cwnd_gain, pacing_gain);
+  FlowState& flow = flows_[static_cast<std::size_t>(index)];
+  if (flow.tcp) {
+    flow.tcp->SetGains(cwnd_gain, pacing_gain);
+  } else {
+    flow.sender->SetGains(cwnd_gain, pacing_gain);
+  }
 }
 
 void LinuxNetwork::Run() {
@@ -406,22 +407,12 @@ FlowRow LinuxNetwork::EndTcpStep(std::size_t index) {
     row.delivery_rate_mbps = row.in_flight_packets = row.is_buffer_limited = 0.0;
     return row;
   }
-  const TcpFlow::Counts& counts = reading->counts;
-  const TcpFlow::Counts before = std::exchange(flow.tcp_before, counts);
-  const auto delivered = static_cast<double>(counts.delivered_bytes - before.delivered_bytes);
-  row.delivered_packets = delivered / packet_bytes;
-  row.delivery_rate_mbps = mbps(delivered);
-  row.marked_packets = static_cast<double>(counts.marked_packets - before.marked_packets);
-  row.retransmitted_packets = static_cast<double>(counts.retransmitted_packets - before.retransmitted_packets);
-  if (counts.timeouts) row.rto_count = static_cast<double>(*counts.timeouts - before.timeouts.value_or(0));
-  row.rtt_last_ms = reading->rtt_ms;
-  row.rtt_mean_ms = delivered > 0.0 ? reading->rtt_ms : kNaN;
-  const bool is_open = now_ < flow.end;
-  row.in_flight_packets = is_open ? reading->in_flight_packets : 0.0;
-  row.cwnd_packets = is_open ? reading->cwnd_packets : kNaN;
-  row.pacing_rate_mbps = is_open ? reading->pacing_rate_mbps : kNaN;
-  row.is_buffer_limited = counts.buffer_limited > before.buffer_limited ? 1.0 : 0.0;
-  row.metrics = reading->metrics;
+  AddTcp(*reading, std::exchange(flow.tcp_before, reading->counts), seconds, packet_bytes, row);
+  flow.tcp->StartStep();
+  if (now_ >= flow.end) {
+    row.in_flight_packets = 0.0;
+    row.cwnd_packets = row.pacing_rate_mbps = kNaN;
+  }
   return row;
 }
 

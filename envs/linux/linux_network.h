@@ -44,7 +44,8 @@ class LinuxNetwork {
 
   /// Enters a user namespace if this process needs one, so it must have one thread. Throws std::runtime_error if this
   /// machine does not let it make network namespaces with TUN devices, and says what is missing.
-  LinuxNetwork();
+  /// `agent_file`: the compiled agent.bpf.c, loaded for the first flow over the kernel's TCP.
+  explicit LinuxNetwork(std::string agent_file);
   ~LinuxNetwork() { End(); }
 
   /// Starts the scenario at time 0. Throws std::invalid_argument if it cannot run here.
@@ -80,7 +81,7 @@ class LinuxNetwork {
     bool has_opened = false;
     // At the start of the step.
     FlowCounts before;
-    TcpFlow::Counts tcp_before;
+    TcpReading::Counts tcp_before;
     Passage passage_before;
     Bytes received_before = 0;
   };
@@ -105,6 +106,8 @@ class LinuxNetwork {
   /// Asks all commands to end, and waits for a moment.
   void EndCommands();
 
+  std::string agent_file_;
+  std::unique_ptr<KernelAgent> agent_;
   Scenario scenario_;
   std::unique_ptr<NetworkNamespace> senders_side_;
   std::unique_ptr<NetworkNamespace> receivers_side_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "envs/linux/linux_network.h"
+#include "envs/linux/tcp_binding.h"
 #include "envs/linux/udp_binding.h"
 #include "envs/model/scenario_binding.h"
 
@@ -48,7 +49,7 @@ NB_MODULE(_linux, m) {
   m.doc() = "One shared bottleneck on this machine's kernel, in real time, and flows between two machines (C++).";
 
   nb::class_<LinuxNetwork>(m, "Simulation", "One scenario in real time, stepped by duration.")
-      .def(nb::init<>(),
+      .def(nb::init<std::string>(), "agent_file"_a,
            "Make it while this process has one thread: it may need a user namespace. Raises RuntimeError if this "
            "machine does not let it make what it needs.")
       .def(
@@ -65,6 +66,7 @@ NB_MODULE(_linux, m) {
            "Return [time_s, is_over, is_complete, *LINK_COLUMNS, *FLOW_COLUMNS of flow 0, ...] of the last step.")
       .def("timing", &TimingOf, "Return how late packets, decisions and steps were since the episode began, in ms.");
   BindUdp(m);
+  BindTcp(m);
 }
 
 }  // namespace bbrgym

@@ -1,38 +1,18 @@
 #include "envs/linux/tcp_flow.h"
 
-#include <linux/inet_diag.h>
-#include <linux/tcp.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
 namespace bbrgym {
 
 namespace {
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr std::string_view kPrefix = "linux-";
-
-/// `tcp_info` as Linux 6.7 has it: older headers end before these members.
-struct TcpInfo : tcp_info {
-  std::uint32_t rcv_wnd;
-  std::uint32_t rehash;
-  std::uint16_t total_rto;
-  std::uint16_t total_rto_recoveries;
-  std::uint32_t total_rto_time;
-};
-
-/// Whether the kernel paces a flow: BBR asks for it, and the qdisc fq, which new devices may have, paces all.
-bool IsPaced(const std::string& algorithm) {
-  std::string qdisc;
-  std::ifstream("/proc/sys/net/core/default_qdisc") >> qdisc;
-  return algorithm.starts_with("bbr") || qdisc == "fq";
-}
 
 /// Waits until `time`, or until `is_ending`.
 void WaitUntil(const EpisodeClock& clock, Nanoseconds time, const std::atomic<bool>& is_ending) {
@@ -48,15 +28,21 @@ void WaitUntil(const EpisodeClock& clock, Nanoseconds time, const std::atomic<bo
 }  // namespace
 
 TcpFlow::TcpFlow(FileDescriptor sender, FileDescriptor listener, const sockaddr_in& address, const Flow& flow,
-                 Nanoseconds start, Nanoseconds stop, const EpisodeClock& clock)
-    : algorithm_(flow.algorithm.substr(kPrefix.size())),
-      is_paced_(IsPaced(algorithm_)),
+                 Nanoseconds start, Nanoseconds stop, const EpisodeClock& clock, const KernelAgent* agent)
+    : agent_(flow.IsOverKernel() ? agent : nullptr),
+      algorithm_(agent_ != nullptr ? "" : flow.algorithm.substr(kKernelPrefix.size())),
       size_(flow.size_bytes),
       start_(start),
       clock_(clock),
       sender_(std::move(sender)),
       listener_(std::move(listener)),
       end_(stop) {
+  if (agent_ != nullptr) {
+    input_ = agent_->Control(sender_.get(), flow);
+  } else if (setsockopt(sender_.get(), IPPROTO_TCP, TCP_CONGESTION, algorithm_.data(),
+                        static_cast<socklen_t>(algorithm_.size())) != 0) {
+    throw std::invalid_argument("this kernel has no congestion control '" + algorithm_ + "'");
+  }
   receiving_ = std::thread([this] { Receive(); });
   sending_ = std::thread([this, address] { Send(address); });
 }
@@ -102,38 +88,20 @@ void TcpFlow::Receive() {
   }
 }
 
-std::optional<TcpFlow::Reading> TcpFlow::Read() const {
-  TcpInfo info{};
-  socklen_t size = sizeof(info);
-  if (!is_connected_ || getsockopt(sender_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
-  const std::uint32_t delivered = info.tcpi_delivered - std::min(info.tcpi_delivered, 1U);  // without the SYN
-  constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
-  Reading reading{
-      .counts = {.marked_packets = info.tcpi_delivered_ce,
-                 .retransmitted_packets = info.tcpi_total_retrans,
-                 .timeouts = size >= sizeof(info) ? std::optional<std::uint64_t>(info.total_rto) : std::nullopt,
-                 .delivered_bytes = static_cast<Bytes>(delivered) * info.tcpi_snd_mss,
-                 .buffer_limited = static_cast<Nanoseconds>(info.tcpi_sndbuf_limited) * 1000},
-      .in_flight_packets =
-          static_cast<double>(info.tcpi_unacked) - info.tcpi_sacked - info.tcpi_lost + info.tcpi_retrans,
-      .cwnd_packets = static_cast<double>(info.tcpi_snd_cwnd),
-      .pacing_rate_mbps =
-          !is_paced_ || info.tcpi_pacing_rate == kUnlimited ? kNaN : static_cast<double>(info.tcpi_pacing_rate) * 8e-6,
-      .rtt_ms = static_cast<double>(info.tcpi_rtt) * 1e-3,
-      .metrics = {}};
-  if (info.tcpi_snd_ssthresh < 0x7FFFFFFF) reading.metrics.Set(Metric::ssthresh_packets, info.tcpi_snd_ssthresh);
-  if (algorithm_ == "bbr") {
-    tcp_bbr_info bbr{};
-    size = sizeof(bbr);
-    if (getsockopt(sender_.get(), IPPROTO_TCP, TCP_CC_INFO, &bbr, &size) == 0 && size >= sizeof(bbr)) {
-      const std::uint64_t bandwidth = static_cast<std::uint64_t>(bbr.bbr_bw_hi) << 32U | bbr.bbr_bw_lo;
-      reading.metrics.Set(Metric::max_bandwidth_mbps, static_cast<double>(bandwidth) * 8e-6);
-      reading.metrics.Set(Metric::min_rtt_ms, bbr.bbr_min_rtt * 1e-3);
-      reading.metrics.Set(Metric::pacing_gain, bbr.bbr_pacing_gain / 256.0);
-      reading.metrics.Set(Metric::cwnd_gain, bbr.bbr_cwnd_gain / 256.0);
-    }
-  }
-  return reading;
+std::optional<TcpReading> TcpFlow::Read() const {
+  if (!is_connected_) return std::nullopt;
+  return ReadTcp(sender_.get(), algorithm_, agent_, input_.step);
+}
+
+void TcpFlow::SetGains(double cwnd_gain, double pacing_gain) {
+  bbrgym::SetGains(cwnd_gain, pacing_gain, input_);
+  agent_->Write(sender_.get(), input_);
+}
+
+void TcpFlow::StartStep() {
+  if (agent_ == nullptr) return;
+  ++input_.step;
+  agent_->Write(sender_.get(), input_);
 }
 
 }  // namespace bbrgym

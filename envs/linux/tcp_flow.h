@@ -6,23 +6,30 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "envs/linux/clock.h"
 #include "envs/linux/emulator.h"
 #include "envs/linux/file_descriptor.h"
+#include "envs/linux/kernel_agent.h"
+#include "envs/linux/tcp_reading.h"
 #include "envs/model/rows.h"
 #include "envs/model/scenario.h"
 
 namespace bbrgym {
 
-/// A flow of the kernel's own TCP: `linux-cubic`, `linux-bbr`, … Its rows come from TCP_INFO, TCP_CC_INFO, what the
-/// receiving application read, and what the emulator saw.
+/// What the names of the kernel's own algorithms begin with.
+inline constexpr std::string_view kKernelPrefix = "linux-";
+
+/// A flow of the kernel's TCP: `linux-cubic`, `linux-bbr`, …, or one that an agent or a policy steers. Its rows come
+/// from `ReadTcp`, what the receiving application read, and what the emulator saw.
 class TcpFlow {
  public:
-  /// Both sockets block; `listener` listens at `address`. The flow begins at `start`, and ends at `stop`.
+  /// Both sockets block; `listener` listens at `address`. The flow begins at `start`, and ends at `stop`. `agent` is
+  /// for flows with the transport `kernel`. Throws std::invalid_argument for what the kernel or `agent` does not have.
   TcpFlow(FileDescriptor sender, FileDescriptor listener, const sockaddr_in& address, const Flow& flow,
-          Nanoseconds start, Nanoseconds stop, const EpisodeClock& clock);
+          Nanoseconds start, Nanoseconds stop, const EpisodeClock& clock, const KernelAgent* agent);
   ~TcpFlow();
 
   bool IsComplete() const { return size_ && received_ >= *size_; }
@@ -30,31 +37,20 @@ class TcpFlow {
   Nanoseconds end() const { return end_; }
   std::int64_t received_bytes() const { return received_; }
 
-  /// Totals of the sender since its beginning; nothing before it is connected.
-  struct Counts {
-    std::uint64_t marked_packets = 0;  ///< as the receiver's echo lets the kernel count them
-    std::uint64_t retransmitted_packets = 0;
-    std::optional<std::uint64_t> timeouts;  ///< nothing before Linux 6.7
-    Bytes delivered_bytes = 0;
-    Nanoseconds buffer_limited = 0;
-  };
-  /// Its state, of which the kernel tells what it knows.
-  struct Reading {
-    Counts counts;
-    double in_flight_packets;
-    double cwnd_packets;
-    double pacing_rate_mbps;
-    double rtt_ms;
-    Metrics metrics;
-  };
-  std::optional<Reading> Read() const;
+  /// Its state; nothing before it is connected.
+  std::optional<TcpReading> Read() const;
+  /// Steers a flow `agent`.
+  void SetGains(double cwnd_gain, double pacing_gain);
+  /// Begins to measure a step.
+  void StartStep();
 
  private:
   void Send(const sockaddr_in& address);
   void Receive();
 
-  std::string algorithm_;
-  bool is_paced_;
+  const KernelAgent* agent_;
+  std::string algorithm_;  // by the kernel's name, without an agent
+  agent_input input_{};
   std::optional<Bytes> size_;
   Nanoseconds start_;
   const EpisodeClock& clock_;

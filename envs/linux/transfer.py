@@ -24,7 +24,8 @@ import numpy as np
 from bbrgym.baselines import registry
 from bbrgym.checks import check_integer, check_name, check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import read_policies
+from bbrgym.envs.engine import EngineUnavailableError, read_policies
+from bbrgym.envs.linux.tcp_sender import TcpSender
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import Trace
 from bbrgym.waiting import announcing
@@ -56,10 +57,12 @@ class Started:
     Attributes:
         peer: HOST:PORT of the other end.
         local: HOST:PORT of this end.
+        packet_bytes: payload of a full packet; None at the receiver, which is not told.
     """
 
     peer: str
     local: str
+    packet_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class Sent:
         trace: its rows, one per interval. The path between two machines is unknown: columns of the link are NaN, and
             the scenario's `rate_mbps` and `rtt_ms` are the highest delivery rate and the lowest RTT of any interval.
         received: the receiver's totals: received_bytes, arrived_bytes, arrived_packets, reordered_packets; None if it
-            did not answer.
+            did not answer. Over the kernel's TCP, what it has acknowledged.
     """
 
     trace: Trace
@@ -169,7 +172,7 @@ def receive(
     """
     for name, value in (("interval_s", interval_s), ("timeout_s", timeout_s), ("idle_s", idle_s)):
         check_number(name, value, at_least=0.001, at_most=1e6)
-    bound = _socket(host, port, is_receiver=True)
+    bound, _ = _socket(host, port, is_receiver=True)
     address = bound.getsockname()
     key = (secrets.randbits(64), secrets.randbits(64))
     server = _linux.UdpReceiver(bound.detach(), key, round(timeout_s * 1e9))
@@ -209,19 +212,21 @@ def send(
     port: int = DEFAULT_PORT,
     flow: Flow | None = None,
     seconds: float | None = None,
-    packet_bytes: int = 1000,
+    packet_bytes: int | None = None,
     interval_s: float = 1.0,
     timeout_s: float = 10.0,
     seed: int | None = None,
 ) -> Iterator[Started | SentInterval | Sent]:
-    """Send one flow to a receiver.
+    """Send one flow to a receiver: `receive`, or with `Flow.transport="kernel"` any that reads from a TCP connection.
 
     Args:
         host: address or name of the receiver.
-        port: its UDP port.
-        flow: algorithm, parameters, policy, ECN and size; `Flow()` by default. Its path and times are not used.
+        port: its port.
+        flow: algorithm, transport, parameters, policy, ECN and size; `Flow()` by default. Its path and times are not
+            used.
         seconds: how long to send, in s; None sends until `flow.size_bytes` are acknowledged, or for 10 s without it.
-        packet_bytes: payload of a full packet. With 40 bytes of headers (IPv6: 60) it must fit the path's MTU.
+        packet_bytes: payload of a full packet, 1000 by default. With 40 bytes of headers (IPv6: 60) it must fit the
+            path's MTU. TCP finds its own.
         interval_s: length of an interval, in s.
         timeout_s: how long the receiver may be silent.
         seed: of everything random in the controller; None draws one.
@@ -231,10 +236,14 @@ def send(
 
     Raises:
         ConnectionError: the receiver does not answer, or serves another sender.
+        EngineUnavailableError: this machine does not let TCP be steered.
         FileNotFoundError: the flow's policy does not exist.
         ValueError: an argument is bad.
     """
     flow = flow or Flow()
+    is_over_kernel = flow.transport == "kernel"
+    if is_over_kernel and (packet_bytes is not None or flow.ecn is not None):
+        raise ValueError("over the kernel's TCP, packet_bytes and ecn are the system's: leave them out")
     if seconds is None and flow.size_bytes is None:
         seconds = 10.0
     check_number("seconds", seconds, above=0, at_most=1e6, or_none=True)
@@ -243,17 +252,26 @@ def send(
     seed = check_integer("seed", seed, at_least=0, below=2**63, or_none=True)
     check_name("algorithm", flow.algorithm, registry.controllers())
     seed = secrets.randbits(63) if seed is None else seed
-    scenario = Scenario(packet_bytes=packet_bytes, flows=(flow,))
+    scenario = Scenario(packet_bytes=1000 if packet_bytes is None else packet_bytes, flows=(flow,))
     packet_bytes = scenario.packet_bytes
     plain: dict[str, Any] = scenario.to_dict()["flows"][0]
     if flow.algorithm == "policy":
         plain["policy"] = read_policies(scenario)[0]
-    connected = _socket(host, port, is_receiver=False)
-    peer, local = name_of(*connected.getpeername()[:2]), name_of(*connected.getsockname()[:2])
-    sender = _linux.UdpSender(connected.detach(), plain, packet_bytes, seed)
+    made, address = _socket(host, port, is_receiver=False, is_tcp=is_over_kernel)
+    peer, local = name_of(*address[:2]), name_of(*made.getsockname()[:2])
+    try:
+        sender: Sender = (
+            TcpSender(made, address, plain)
+            if is_over_kernel
+            else _linux.UdpSender(made.detach(), plain, packet_bytes, seed)
+        )
+    except OSError as error:
+        raise EngineUnavailableError(str(error)) from None
     try:
         _connect(sender, peer, timeout_s)
-        yield Started(peer, local)
+        if isinstance(sender, TcpSender):
+            local, packet_bytes = name_of(*made.getsockname()[:2]), sender.packet_bytes
+        yield Started(peer, local, packet_bytes)
         rows = []
         for interval in _send_intervals(sender, peer, seconds, interval_s, timeout_s):
             rows.append(interval)
@@ -267,11 +285,19 @@ def send(
     yield Sent(_trace(flow, packet_bytes, seed, interval_s, rows), sender.report)
 
 
-def _connect(sender: _linux.UdpSender, peer: str, timeout_s: float) -> None:
+Sender = _linux.UdpSender | TcpSender
+
+
+def _connect(sender: Sender, peer: str, timeout_s: float) -> None:
     with announcing(f"a receiver at {peer}"):
         _wait(sender, "connecting", timeout_s)
     if sender.phase == "busy":
         raise ConnectionError(f"{peer} serves another sender: try again later, or start a receiver at another port")
+    if isinstance(sender, TcpSender) and sender.phase != "open":
+        raise ConnectionError(
+            f"no connection to {peer} within {timeout_s:g} s{_reason(sender)}: something there must listen at this TCP "
+            "port, and firewalls must let it through"
+        )
     if sender.phase == "connecting":
         raise ConnectionError(
             f"no answer from {peer} within {timeout_s:g} s{_reason(sender)}: run `bbrgym receive` of this version "
@@ -279,7 +305,7 @@ def _connect(sender: _linux.UdpSender, peer: str, timeout_s: float) -> None:
         )
 
 
-def _wait(sender: _linux.UdpSender, phase: str, timeout_s: float) -> None:
+def _wait(sender: Sender, phase: str, timeout_s: float) -> None:
     """Wait until the phase is over."""
     end_s = sender.time_s + timeout_s
     while sender.phase == phase and (left_s := end_s - sender.time_s) > 0:
@@ -287,15 +313,22 @@ def _wait(sender: _linux.UdpSender, phase: str, timeout_s: float) -> None:
 
 
 def _send_intervals(
-    sender: _linux.UdpSender, peer: str, seconds: float | None, interval_s: float, timeout_s: float
+    sender: Sender, peer: str, seconds: float | None, interval_s: float, timeout_s: float
 ) -> Iterator[SentInterval]:
     began_s = start_s = sender.opened_s
     end_s = math.inf if seconds is None else began_s + seconds
     now_s = began_s
     while now_s < end_s and not sender.is_all_delivered:
         until_s = min(start_s + interval_s, end_s)
-        while (left_s := until_s - sender.time_s) > 0 and not sender.is_all_delivered and sender.silence_s < timeout_s:
+        while (
+            (left_s := until_s - sender.time_s) > 0
+            and not sender.is_all_delivered
+            and sender.silence_s < timeout_s
+            and sender.phase != "over"
+        ):
             sender.wait(round(min(left_s, timeout_s) * 1e9))
+        if sender.phase == "over":
+            raise ConnectionError(f"{peer} has ended the flow{_reason(sender)}")
         now_s, *values = sender.row()
         yield SentInterval(start_s - began_s, now_s - began_s, dict(zip(FLOW_COLUMNS, values, strict=True)))
         start_s = now_s
@@ -303,7 +336,7 @@ def _send_intervals(
             raise ConnectionError(f"{peer} has not answered for {sender.silence_s:.0f} s{_reason(sender)}")
 
 
-def _reason(sender: _linux.UdpSender) -> str:
+def _reason(sender: Sender) -> str:
     return f" ({sender.error})" if sender.error else ""
 
 
@@ -322,13 +355,14 @@ def _trace(flow: Flow, packet_bytes: int, seed: int, interval_s: float, interval
                 parameters=flow.parameters,
                 policy=flow.policy,
                 ecn=flow.ecn,
+                transport=flow.transport,
             ),
         ),
     )
     return Trace(
         scenario=scenario,
         seed=seed,
-        engine="udp",
+        engine="tcp" if flow.transport == "kernel" else "udp",
         step_ms=interval_s * 1e3,
         time_s=np.array([interval.end_s for interval in intervals]),
         flows=np.array([[list(interval.row.values())] for interval in intervals]),
@@ -336,23 +370,26 @@ def _trace(flow: Flow, packet_bytes: int, seed: int, interval_s: float, interval
     )
 
 
-def _socket(host: str, port: int, is_receiver: bool) -> socket.socket:
-    """Return a UDP socket that is bound to the address, or connected to it."""
+def _socket(host: str, port: int, is_receiver: bool, is_tcp: bool = False) -> tuple[socket.socket, Any]:
+    """Return a UDP socket that is bound to the address, or connected to it; or a TCP socket for it; and the address."""
     port = check_integer("port", port, at_least=0 if is_receiver else 1, below=2**16)
     what = "receive at" if is_receiver else "send to"
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        wanted = socket.SOCK_STREAM if is_tcp else socket.SOCK_DGRAM
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=wanted)[0]
         made = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise ConnectionError(f"cannot {what} {host!r}: {_words(error)}") from None
     try:
         made.setblocking(False)
+        if is_tcp:
+            return made, address
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF if is_receiver else socket.SO_SNDBUF, _BUFFER_BYTES)
         (made.bind if is_receiver else made.connect)(address)
     except OSError as error:
         made.close()
         raise ConnectionError(f"cannot {what} {name_of(host, port)}: {_words(error)}") from None
-    return made
+    return made, address
 
 
 def _words(error: Exception) -> str:

@@ -63,6 +63,7 @@ struct Flow {
   std::vector<std::string> server;
   std::vector<std::string> client;
   std::string data_from = "client";
+  std::string transport = "ours";
 
   template <typename Visitor>
   void VisitFields(Visitor&& visit) {
@@ -87,6 +88,7 @@ struct Flow {
     visit("server", server);
     visit("client", client);
     visit("data_from", data_from);
+    visit("transport", transport);
   }
 
   /// The ECN field of the flow's packets as they are sent. Throws std::invalid_argument for an unknown kind of ECN.
@@ -95,6 +97,8 @@ struct Flow {
   FlowPath Path() const;
   /// Whether its ends are two commands, `server` and `client`.
   bool IsCommand() const { return algorithm == "command"; }
+  /// Whether the kernel's TCP sends its packets, and an agent or a policy steers it.
+  bool IsOverKernel() const { return transport == "kernel"; }
 
   /// Delay from the sender to its receiver, in ms: half of the shortest base RTT that the flow ever has. It never
   /// changes; the rest of the RTT lies between the receiver and the sender.

@@ -5,7 +5,7 @@ One shared bottleneck on this machine's kernel, in real time, and flows between 
 class Simulation:
     """One scenario in real time, stepped by duration."""
 
-    def __init__(self) -> None:
+    def __init__(self, agent_file: str) -> None:
         """
         Make it while this process has one thread: it may need a user namespace. Raises RuntimeError if this machine does not let it make what it needs.
         """
@@ -133,3 +133,36 @@ class UdpReceiver:
     @property
     def refused(self) -> int:
         """Datagrams that were no part of a flow."""
+
+def fixed_policy(policy: bytes) -> bytes:
+    """
+    Return a policy in integers, as `struct fixed_policy` of fixed_policy.h. Raises ValueError.
+    """
+
+class SteeredSocket:
+    """A TCP socket whose gains come from an agent or a policy."""
+
+    def __init__(self, socket: int, flow: dict[str, object], agent_file: str) -> None:
+        """
+        `socket` is the descriptor of a TCP socket before it connects, and stays the caller's; `flow` is one of `Scenario.to_dict()`, its policy as bytes. Raises ValueError, or RuntimeError if the kernel refuses.
+        """
+
+    def open(self) -> None:
+        """Begin the first row: the socket is connected."""
+
+    def row(self) -> list[float]:
+        """
+        Return [time_s, *FLOW_COLUMNS] since the last call. What the receiver has is what it acknowledged.
+        """
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """What the receiver has acknowledged, as `UdpSender.report`."""
+
+    @property
+    def packet_bytes(self) -> int:
+        """Payload of a full packet."""
+
+    @property
+    def time_s(self) -> float:
+        """Time since this object was made, in s."""

@@ -741,7 +741,8 @@ COMMANDS: dict[str, Command] = {
     "send": Command(
         "send a flow with one of our algorithms to another machine",
         partial(_call, "envs.linux.commands", "run_send"),
-        "Send zeros over UDP to `bbrgym receive` at HOST:PORT and print a line per interval, as iperf3 does. "
+        "Send zeros over UDP to `bbrgym receive` at HOST:PORT, or over TCP to any receiver, and print a line per "
+        "interval, as iperf3 does. "
         "The transfer is what the receiver has acknowledged. The exit status is 1 if its report at the end is missing.",
         settings=(
             "--algorithm NAME        policy by default; bbrgym.controllers() has all",
@@ -749,7 +750,8 @@ COMMANDS: dict[str, Command] = {
             "--policy PATH           a training run or an agent's folder; the shipped policy by default",
             "--seconds S             how long; 10 by default, unless --bytes is given",
             "--bytes N               how much",
-            "--packet-bytes 1000     payload of a packet",
+            "--packet-bytes 1000     payload of a packet; TCP finds its own",
+            "--transport kernel      TCP of this kernel with a policy's gains, or --algorithm agent (docs/kernel.md)",
             "--ecn classic           send ECT(0); l4s: ECT(1); without it, no ECN",
             "--interval 1            in s",
             "--timeout 10            how long the receiver may be silent, in s",

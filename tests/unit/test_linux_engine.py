@@ -128,7 +128,7 @@ def test_an_application_over_the_kernels_tcp_is_refused(engine: LinuxEngine) -> 
 
 def test_ecn_that_the_kernel_does_not_do_is_refused(engine: LinuxEngine) -> None:
     mixed = (Flow("linux-reno", ecn="classic"), Flow("cubic"), Flow("linux-reno"))
-    with pytest.raises(EngineError, match=r"all flows linux-… must have the same ecn, classic or null"):
+    with pytest.raises(EngineError, match=r"all flows of the kernel's TCP must have the same ecn, classic or null"):
         engine.reset(Scenario(flows=mixed), 1)
     with pytest.raises(EngineError, match="ecn of a flow 'linux-reno' must be classic or null, got 'l4s'"):
         engine.reset(Scenario(flows=(Flow("linux-reno", ecn="l4s"),)), 1)

@@ -84,8 +84,9 @@ def test_every_field_has_an_effect(engine: NativeEngine) -> None:
     """Fields are mirrored in C++; a field that is lost on the way would change nothing."""
     assert OF_SCENARIO.keys() == {field.name for field in dataclasses.fields(Scenario)}
     # A policy, a file and commands go with algorithms of their own (test_policy.py, test_controller_file.py,
-    # test_linux_commands.py), a path with another link (test_topology.py).
-    of_others = {"policy", "file", "server", "client", "data_from", "path"}
+    # test_linux_commands.py), a path with another link (test_topology.py), a transport with another engine
+    # (test_kernel_agent.py).
+    of_others = {"policy", "file", "server", "client", "data_from", "path", "transport"}
     assert OF_FLOW.keys() == {field.name for field in dataclasses.fields(Flow)} - of_others
     changed = {name: dataclasses.replace(PLAIN, **WITH.get(name, {}), **{name: value})
                for name, value in OF_SCENARIO.items()}  # fmt: skip

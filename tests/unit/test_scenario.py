@@ -32,8 +32,8 @@ def test_nothing_is_lost_in_plain_types_and_fields_are_left_out_at_their_default
             said |= is_said
         of_scenario = LEFT_OUT & {field.name for field in dataclasses.fields(Scenario)}
         assert Scenario.from_dict({name: defaults[name] for name in of_scenario} | plain) == scenario
-    of_commands = {"server", "client", "data_from"}  # tests/unit/test_linux_commands.py has them
-    assert said >= LEFT_OUT - {"policy", "file", "dualpi2_step_ms"} - of_commands
+    of_others = {"server", "client", "data_from", "transport"}  # test_linux_commands.py, test_kernel_agent.py
+    assert said >= LEFT_OUT - {"policy", "file", "dualpi2_step_ms"} - of_others
 
 
 @pytest.mark.parametrize("cls", [Scenario, Flow])

@@ -281,6 +281,11 @@ Action PolicyNetwork::Bound(const Action& output) const {
   return {.cwnd = bounded(output.cwnd), .pacing = bounded(output.pacing)};
 }
 
+bool PolicyNetwork::IsPlain() const {
+  return history_ == 1 && lstm_.empty() && bounds_ == Bounds::kClip &&
+         (layers_.size() == 1 || activation_ == Activation::kTanh);
+}
+
 Nanoseconds PolicyNetwork::Interval(Nanoseconds min_rtt) const {
   if (interval_ns_ > 0) return interval_ns_;
   const double interval = std::min(interval_min_rtts_ * static_cast<double>(min_rtt), 0x1p62);

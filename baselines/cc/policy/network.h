@@ -66,6 +66,22 @@ class PolicyNetwork {
   /// Whether its flows have BBR's own model of the path (baselines/cc/bbr_model.h).
   bool is_bbr_model() const { return is_bbr_model_; }
 
+  /// y = W x + b. The weights lie as [inputs][outputs], so that the sums of the outputs do not wait for each other.
+  struct Layer {
+    std::size_t inputs = 0;
+    std::size_t outputs = 0;
+    std::vector<float> weights;
+    std::vector<float> bias;
+  };
+
+  // For code that runs it elsewhere.
+  const std::vector<const PolicyFeature*>& features() const { return features_; }
+  const std::vector<Layer>& layers() const { return layers_; }
+  /// Whether it is no more than fully connected layers of one step's features, with tanh between and clipped actions.
+  bool IsPlain() const;
+  /// The length of a step; 0 if it depends on the RTT.
+  Nanoseconds interval() const { return interval_ns_; }
+
   /// Returns how long a step is for a flow with this min_rtt; at least 1.
   Nanoseconds Interval(Nanoseconds min_rtt) const;
 
@@ -78,14 +94,6 @@ class PolicyNetwork {
  private:
   enum class Activation : std::uint8_t { kTanh, kRelu };
   enum class Bounds : std::uint8_t { kClip, kTanh };
-
-  /// y = W x + b. The weights lie as [inputs][outputs], so that the sums of the outputs do not wait for each other.
-  struct Layer {
-    std::size_t inputs = 0;
-    std::size_t outputs = 0;
-    std::vector<float> weights;
-    std::vector<float> bias;
-  };
 
   /// The weights of the gates for the input and for the hidden state. Both have 4 x hidden outputs, in torch's order:
   /// input, forget, cell, output. The bias is in `of_input`.

@@ -1,0 +1,296 @@
+"""Measure a policy in the kernel's TCP, and write docs/kernel.md: `python -m studies.kernel [--write docs/kernel.md]`.
+
+It runs in real time, for a quarter of an hour, as root on a machine that is otherwise idle: what an ACK and a bit cost,
+the duel in four worlds, ten scenarios beside native, and what a hundred kills leave behind. Elsewhere it says what is
+missing. `--only PART` measures one part: cost, duel, scenarios or kills.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from bbrgym import Flow, Scenario, simulate
+from bbrgym.baselines.policy_file import KERNEL_REFERENCE, REFERENCE
+from bbrgym.benchmark.plots import over_time
+from bbrgym.envs.linux import bpf
+from bbrgym.envs.linux.engine import LinuxEngine
+from bbrgym.envs.trace import Trace
+from bbrgym.interruption import run_interruptible
+from studies import page
+from studies.kernel.cost import EVERY_ACK
+from studies.linux.cases import STAND_INS
+
+MARK: Final = "studies.kernel"
+WORLDS: Final = ("native", "ns-3", "our UDP", "the kernel's TCP")
+SECONDS: Final = 20.0
+WARMUP: Final = 0.25
+"""Share of a run that is not measured."""
+SHARE_POINTS, QUEUE_SHARE = 10.0, 0.2
+"""What counts as equal: shares in points of the link, queues as a part of native's."""
+NATIVE_SEEDS: Final = (1, 2, 3)
+TRIES: Final = 3
+MAX_LATENESS_MS: Final = 2.0
+KILLS: Final = 100
+
+
+def _scenario(rate_mbps: float, buffer_bdp: float, *flows: Flow, loss: float = 0.0) -> Scenario:
+    return Scenario(rate_mbps=rate_mbps, buffer_bdp=buffer_bdp, duration_s=SECONDS, loss=loss, flows=flows)
+
+
+def _policy(rtt_ms: float, start_s: float = 0.0) -> Flow:
+    return Flow("policy", rtt_ms, start_s=start_s, transport="kernel")
+
+
+def _shipped(rtt_ms: float) -> Flow:
+    """Return a flow of the policy that is shipped for the other transports, on BBR's model."""
+    return replace(_policy(rtt_ms), policy=str(REFERENCE), parameters={"is_bbr_model": 1.0})
+
+
+def _agent(cwnd_gain: float, pacing_gain: float, rtt_ms: float) -> Flow:
+    """Return a flow of fixed gains, which shows what the actuator does without a policy."""
+    gains = {"is_bbr_model": 1.0, "cwnd_gain": cwnd_gain, "pacing_gain": pacing_gain}
+    return Flow("agent", rtt_ms, parameters=gains, transport="kernel")
+
+
+DUEL: Final = replace(_scenario(20, 2, _policy(40), _policy(40, start_s=5)), duration_s=30.0)
+SCENARIOS: Final = (
+    _scenario(20, 2, _policy(40)),
+    _scenario(50, 1, _policy(20)),
+    _scenario(20, 2, _policy(40), loss=0.01),
+    _scenario(20, 2, _policy(40), _policy(40, start_s=2)),
+    _scenario(40, 2, _policy(20), _policy(80)),
+    _scenario(20, 2, _policy(40), Flow("linux-cubic", 40)),
+    _scenario(20, 2, _policy(40), Flow("linux-bbr", 40)),
+    _scenario(20, 2, _shipped(40), _shipped(40)),
+    _scenario(20, 2, _agent(1.1, 1.1, 40)),
+    _scenario(40, 2, _agent(1.2, 1.1, 20), _agent(1.2, 1.1, 80)),
+)
+
+
+def in_world(scenario: Scenario, world: str) -> Scenario:
+    """Return the scenario with what a world has in place of the kernel's TCP: ours, of the same kind."""
+    if world == WORLDS[3]:
+        return scenario
+
+    def of(flow: Flow) -> Flow:
+        algorithm = STAND_INS.get(flow.algorithm, flow.algorithm)
+        policy = (flow.policy or str(KERNEL_REFERENCE)) if flow.algorithm == "policy" else None
+        return replace(flow, algorithm=algorithm, policy=policy, transport="ours")
+
+    return replace(scenario, flows=tuple(of(flow) for flow in scenario.flows))
+
+
+def run(scenario: Scenario, world: str, seed: int = 1) -> Trace:
+    """Run a scenario in a world; a late run of real time is repeated, and the last one counts."""
+    given = in_world(scenario, world)
+    if world in WORLDS[:2]:
+        return simulate(given, world.replace("-", ""), seed)
+    with contextlib.closing(LinuxEngine(MAX_LATENESS_MS, timeout_s=60, start_limit_s=60)) as engine:
+        for _ in range(TRIES):
+            trace = simulate(given, engine, seed)
+            if trace.flaw is None:
+                break
+    return trace
+
+
+def cost() -> list[str]:
+    """Return what an ACK costs, in the programs alone, and what a bit costs the worker of an engine."""
+    done = subprocess.run([sys.executable, "-m", "studies.kernel.cost"], capture_output=True, text=True, check=True)
+    ns: dict[str, float] = json.loads(done.stdout)
+    names = {
+        "bbrgym_cubic": "the kernel's CUBIC",
+        "bbrgym_bbr": "the kernel's BBR",
+        "agent": "agent, gains from user space",
+        "policy": "policy in the kernel, a decision per 100 ms",
+        EVERY_ACK: "the same, a decision on every ACK",
+    }
+    per_ack = page.table(["through a BPF program", "ns per ACK"], [[names[it], f"{ns[it]:.0f}"] for it in names], (1,))
+    algorithms = {
+        "linux-cubic": Flow("linux-cubic", 20),
+        "linux-bbr": Flow("linux-bbr", 20),
+        "agent": Flow("agent", 20, transport="kernel"),
+        "policy": _policy(20),
+        "policy over UDP": replace(_policy(20), transport="ours", policy=str(KERNEL_REFERENCE)),
+    }
+    rows = []
+    for name, flow in algorithms.items():
+        with contextlib.closing(LinuxEngine(MAX_LATENESS_MS, timeout_s=60, start_limit_s=60)) as engine:
+            engine.reset(Scenario(rate_mbps=100, buffer_bdp=1, duration_s=10, packet_bytes=1460, flows=(flow,)), 1)
+            engine.step(1000)
+            before, received = _processor_s(engine.pid), 0.0
+            for _ in range(8):
+                received += engine.step(1000).flow(0)["received_bytes"]
+            rows.append([name, f"{(_processor_s(engine.pid) - before) / (received * 8e-9):.2f}"])
+    per_bit = page.table(["100 Mbit/s, 20 ms", "s of a processor per Gbit"], rows, (1,))
+    return [
+        per_ack,
+        f"A decision takes {(ns[EVERY_ACK] - ns['agent']) / 1e3:.1f} us, so at 10 per second nothing of a processor. "
+        "The whole worker, with the emulator that every packet passes twice:",
+        per_bit,
+    ]
+
+
+def _processor_s(pid: int | None) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def duel(path: Path) -> list[str]:
+    """Return the figure of two flows of the policy in all four worlds."""
+    traces = {world: run(DUEL, world) for world in WORLDS}
+    plain = {world: replace(trace, scenario=in_world(DUEL, "native")) for world, trace in traces.items()}
+    figure = over_time(plain, ("throughput_mbps", "link_queue_mean_ms"), names=("first", "second, from 5 s on"))
+    rows = []
+    for world, trace in traces.items():
+        summary = trace.summary(after_s=10)
+        rates = " / ".join(f"{flow.throughput_mbps:.1f}" for flow in summary.flows)
+        flaw = trace.flaw or "-"
+        rows.append([world, rates, f"{summary.link.jain:.3f}", f"{summary.link.queue_mean_ms:.1f}", flaw])
+    link = page.write_figure(figure, path, "duel")
+    return [
+        f"![Throughput and queue of two flows in {', '.join(WORLDS)}]({link})",
+        page.table(["after 10 s", "Mbit/s", "Jain", "queue, ms", "flaw"], rows, (2, 3)),
+    ]
+
+
+def scenarios(show: Callable[[str], None]) -> list[str]:
+    """Return the ten scenarios in native, over our UDP and in the kernel's TCP, and why the kernel's differ."""
+    rows, close = [], 0
+    for scenario in SCENARIOS:
+        native = [run(scenario, "native", seed) for seed in NATIVE_SEEDS]
+        kernel, udp = run(scenario, WORLDS[3]), run(scenario, WORLDS[2])
+        shares = [np.mean([_shares(it) for it in native], axis=0), _shares(udp), _shares(kernel)]
+        queues = [float(np.mean([_queue_ms(it) for it in native])), _queue_ms(udp), _queue_ms(kernel)]
+        missed = _missed(shares, queues)
+        close += not missed
+        texts = ["/".join(f"{share:.0f}" for share in of_world) for of_world in shares]
+        rows.append([_describe(scenario), *texts, *(f"{it:.1f}" for it in queues), missed or "-",
+                     kernel.flaw or "-"])  # fmt: skip
+        show(" | ".join(rows[-1]))
+    worlds = ("native", "UDP", "kernel")
+    headings = [
+        "scenario",
+        *(f"shares, {it}, %" for it in worlds),
+        *(f"queue, {it}, ms" for it in worlds),
+        "miss",
+        "flaw",
+    ]
+    return [
+        f"{close} of {len(SCENARIOS)} scenarios have shares within {SHARE_POINTS:g} points of native's and a queue "
+        f"within {QUEUE_SHARE:.0%} of it or within 0.4 ms.",
+        page.table(headings, rows, (4, 5, 6)),
+    ]
+
+
+def _describe(scenario: Scenario) -> str:
+    loss = f", {scenario.loss:.0%} loss" if scenario.loss else ""
+    flows = (f"{'shipped ' * bool(it.policy)}{it.algorithm} {it.rtt_ms:g} ms" for it in scenario.flows)
+    return f"{scenario.rate_mbps:g} Mbit/s, {scenario.buffer_bdp:g} BDP{loss}: {', '.join(flows)}"
+
+
+def _shares(trace: Trace) -> np.ndarray:
+    """Return what each flow has of the link's rate, in %."""
+    summary = trace.summary(after_s=WARMUP * SECONDS)
+    payload = trace.scenario.packet_bytes / (trace.scenario.packet_bytes + 40)
+    return np.array([100 * flow.throughput_mbps / (trace.scenario.rate_mbps * payload) for flow in summary.flows])
+
+
+def _queue_ms(trace: Trace) -> float:
+    return float(trace.summary(after_s=WARMUP * SECONDS).link.queue_mean_ms)
+
+
+def _missed(shares: Sequence[np.ndarray], queues: Sequence[float]) -> str:
+    """Return what of the kernel's run is not native's, and whether our UDP on the same host differs alike."""
+    found = []
+    native, udp, kernel = shares
+    if (np.abs(kernel - native) > SHARE_POINTS).any():
+        found.append(f"shares: {'the host' if (np.abs(kernel - udp) <= SHARE_POINTS).all() else 'TCP'}")
+    if not _is_close(queues[2], queues[0]):
+        found.append(f"queue: {'the host' if _is_close(queues[2], queues[1]) else 'TCP'}")
+    return ", ".join(found)
+
+
+def _is_close(queue: float, to: float) -> bool:
+    return abs(queue - to) <= max(QUEUE_SHARE * to, 0.4)
+
+
+_VICTIM: Final = """
+from studies.kernel.__main__ import DUEL, LinuxEngine
+engine = LinuxEngine(timeout_s=60, start_limit_s=60)
+engine.reset(DUEL, 1)
+print(engine.pid, flush=True)
+engine.step(30_000)
+"""
+
+
+def kills() -> list[str]:
+    """Kill engines, and in turn their workers, in the middle of an episode, and return what is left of them."""
+    before = _left()
+    for number in range(KILLS):
+        command = [sys.executable, "-c", _VICTIM]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
+            assert parent.stdout is not None
+            worker = int(parent.stdout.readline())
+            gone = os.pidfd_open(worker)
+            os.kill(worker if number % 2 else parent.pid, signal.SIGKILL)
+            parent.kill()
+        select.select([gone], [], [])
+        os.close(gone)
+    deadline = time.monotonic() + 10.0
+    while _left() != before and time.monotonic() < deadline:  # the kernel frees programs a moment later
+        time.sleep(0.1)
+    return [f"After {KILLS} kills of an engine or its worker: {_left()} (before: {before})."]
+
+
+def _left() -> str:
+    """Return what the kernel has of such programs, in words."""
+    counts = {}
+    for kind, command in {
+        "congestion controls": "cat /proc/sys/net/ipv4/tcp_available_congestion_control | tr ' ' '\n' | grep ^bbrgym_",
+        "struct_ops": "bpftool struct_ops list",
+        "links": "bpftool link list | grep struct_ops",
+        "maps": "bpftool map list | grep -E 'name (agent|inputs|policies|states) '",
+        "programs": "bpftool prog list | grep agent_",
+        "network namespaces": "lsns -t net -n",
+    }.items():
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+        counts[kind] = len(done.stdout.splitlines())
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and write the page with --write."""
+    made = page.parser(__doc__, f"{MARK} cost")
+    parts = ("cost", "duel", "scenarios", "kills")
+    made.add_argument("--only", choices=parts)
+    chosen = made.parse_args(arguments)
+    if reason := bpf.missing():
+        print(f"Nothing is measured: {reason}", file=sys.stderr)
+        return 1
+    path = chosen.write or Path("docs/kernel.md")
+    measure: dict[str, Callable[[], list[str]]] = {
+        "cost": cost,
+        "duel": lambda: duel(path),
+        "scenarios": lambda: scenarios(lambda line: print(line, file=sys.stderr, flush=True)),
+        "kills": kills,
+    }
+    for part in parts if chosen.only is None else (chosen.only,):
+        page.publish("\n\n".join(measure[part]()), f"{MARK} {part}", chosen.write)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_interruptible("kernel", main))
