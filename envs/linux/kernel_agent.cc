@@ -191,7 +191,9 @@ agent_input KernelAgent::Control(int socket, const Flow& flow) const {
           "(action.model=bbr), "
           "or its flow must say so (parameters: {is_bbr_model: 1})");
     }
-    const fixed_policy policy = FixedPolicy(*flow.policy);
+    const auto given = flow.parameters.find("preference");
+    const double preference = given == flow.parameters.end() ? AgentParameters{}.preference : given->second;
+    const fixed_policy policy = FixedPolicy(*flow.policy, preference);
     Update(policies_, socket, &policy);
   }
   Write(socket, input);
@@ -225,7 +227,7 @@ void SetGains(double cwnd_gain, double pacing_gain, agent_input& input) {
   }
 }
 
-fixed_policy FixedPolicy(const PolicyNetwork& network) {
+fixed_policy FixedPolicy(const PolicyNetwork& network, double preference) {
   const auto check = [](bool is_met, const std::string& must) {
     if (!is_met) throw std::invalid_argument("a policy over the kernel's TCP must " + must);
   };
@@ -247,17 +249,25 @@ fixed_policy FixedPolicy(const PolicyNetwork& network) {
   fixed_policy policy{};
   policy.interval_us = static_cast<natural>(std::max<Nanoseconds>(network.interval() / 1000, 1));
   policy.units = layers.size() == 2 ? static_cast<int>(layers[0].outputs) : 0;
+  static_assert(AgentParameters{}.preference == 0.25, "fixed_policy.h knows it");
+  policy.preference = q20(preference - AgentParameters{}.preference);
+  for (std::size_t unit = 0; unit < layers[0].outputs; ++unit) policy.bias[unit] = q20(layers[0].bias[unit]);
   for (std::size_t input = 0; input < network.features().size(); ++input) {
     const std::string name = network.features()[input]->name;
-    const auto found = std::find(std::begin(kNames), std::end(kNames), name);
-    check(found != std::end(kNames), "observe features that agent.bpf.c has, got " + name);
-    const auto column = found - std::begin(kNames);
+    constexpr std::string_view kByPreference = "_by_preference";
+    const bool is_by_preference = name.ends_with(kByPreference);
+    const std::string base = name.substr(0, name.size() - (is_by_preference ? kByPreference.size() : 0));
+    const auto found = std::find(std::begin(kNames), std::end(kNames), base);
+    const bool is_constant = name == "preference";
+    check(found != std::end(kNames) || is_constant, "observe features that agent.bpf.c has, got " + name);
+    const auto column = found - std::begin(kNames) + (is_by_preference ? POLICY_FEATURE_COUNT : 0);
     for (std::size_t unit = 0; unit < layers[0].outputs; ++unit) {
+      const double weight = layers[0].weights[input * layers[0].outputs + unit];
       // A feature that is observed twice counts twice.
-      policy.weights[unit][column] += q20(layers[0].weights[input * layers[0].outputs + unit]);
+      (is_constant ? policy.bias[unit] : policy.weights[unit][column]) +=
+          q20(is_constant ? weight * preference : weight);
     }
   }
-  for (std::size_t unit = 0; unit < layers[0].outputs; ++unit) policy.bias[unit] = q20(layers[0].bias[unit]);
   for (std::size_t output = 0; layers.size() == 2 && output < 2; ++output) {
     for (std::size_t unit = 0; unit < layers[1].inputs; ++unit) {
       policy.output_weights[output][unit] = q20(layers[1].weights[unit * layers[1].outputs + output]);

@@ -44,7 +44,8 @@ class KernelAgent {
 /// The gains, within the bounds of the controller `agent`; NaN leaves what they were.
 void SetGains(double cwnd_gain, double pacing_gain, agent_input& input);
 
-/// Returns a policy in integers. Throws std::invalid_argument that says what it must be.
-fixed_policy FixedPolicy(const PolicyNetwork& policy);
+/// Returns a policy in integers, for a flow with this preference. Throws std::invalid_argument that says what it must
+/// be.
+fixed_policy FixedPolicy(const PolicyNetwork& policy, double preference);
 
 }  // namespace bbrgym

@@ -83,11 +83,12 @@ class SteeredSocket {
 void BindTcp(nb::module_& m) {
   m.def(
       "fixed_policy",
-      [](const nb::bytes& policy) {
-        const fixed_policy fixed = FixedPolicy(*PolicyNetwork::Parse({policy.c_str(), policy.size()}));
+      [](const nb::bytes& policy, double preference) {
+        const fixed_policy fixed = FixedPolicy(*PolicyNetwork::Parse({policy.c_str(), policy.size()}), preference);
         return nb::bytes(&fixed, sizeof fixed);
       },
-      "policy"_a, "Return a policy in integers, as `struct fixed_policy` of fixed_policy.h. Raises ValueError.");
+      "policy"_a, "preference"_a = 0.25,
+      "Return a policy in integers, as `struct fixed_policy` of fixed_policy.h. Raises ValueError.");
 
   nb::class_<SteeredSocket>(m, "SteeredSocket", "A TCP socket whose gains come from an agent or a policy.")
       .def(nb::init<int, const PlainScenario&, const std::string&>(), "socket"_a, "flow"_a, "agent_file"_a,

@@ -134,7 +134,7 @@ class UdpReceiver:
     def refused(self) -> int:
         """Datagrams that were no part of a flow."""
 
-def fixed_policy(policy: bytes) -> bytes:
+def fixed_policy(policy: bytes, preference: float = 0.25) -> bytes:
     """
     Return a policy in integers, as `struct fixed_policy` of fixed_policy.h. Raises ValueError.
     """

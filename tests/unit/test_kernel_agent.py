@@ -77,6 +77,9 @@ STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-
 AGENTS: dict[str, Callable[[], Agent]] = {
     "kernel": lambda: load_agent(KERNEL_REFERENCE),
     "shipped": lambda: load_agent(REFERENCE),
+    "preference": lambda: make_agent(
+        scale=0.1, observation={"features": ["preference", "log_backlog", "log_bdp", "log_bdp_by_preference"]}
+    ),
     "ratio": lambda: make_agent(scale=0.1, action={"cwnd_scale": "ratio"}),
     "excess": lambda: make_agent(scale=0.1, widths=(16,), action={"cwnd_scale": "excess"}),
 }
@@ -114,9 +117,11 @@ def in_integers(row: dict[str, float], packet_bytes: int = 1000) -> list[int]:
     return [*plain, packet_bytes * 8, row["mode"] == 2, 0, 0]
 
 
-def run_fixed(library: ctypes.CDLL, agent: Agent, rows: list[dict[str, float]]) -> tuple[Any, Any]:
-    """Return the gains, (1 + rows, 2), and the features, (1 + rows, all that are known)."""
-    policy = _linux.fixed_policy(agent.to_bytes())
+def run_fixed(
+    library: ctypes.CDLL, agent: Agent, rows: list[dict[str, float]], preference: float = 0.25
+) -> tuple[Any, Any]:
+    """Return the gains, (1 + rows, 2), and the features, (1 + rows, all that are known and all by preference)."""
+    policy = _linux.fixed_policy(agent.to_bytes(), preference)
     table = np.array([in_integers(row) for row in rows], np.uint64)
     gains, features = np.empty((1 + len(rows), 2)), np.empty((1 + len(rows), library.inputs()))
     pointers = [ctypes.c_void_p(array.ctypes.data) for array in (table, gains, features)]
@@ -140,11 +145,15 @@ def test_features_in_integers(library: ctypes.CDLL, rows: list[Any]) -> None:
         for line in bpf.SOURCES[2].read_text().splitlines()
         if line.startswith("  FEATURE(")
     ]
-    assert len(names) == library.inputs()
+    assert 2 * len(names) == library.inputs()
     agent = make_agent(widths=(), scale=0.01, observation={"features": names})
     _, seen = decide(agent, rows)
     _, features = run_fixed(library, agent, rows)
-    np.testing.assert_allclose(features, np.array(seen), atol=0.005)
+    np.testing.assert_allclose(features[:, : len(names)], np.array(seen), atol=0.005)
+    assert not features[:, len(names) :].any()
+    _, bold = run_fixed(library, agent, rows, preference=1.0)
+    of_path = [names.index(name) for name in ("log_bdp", "log_min_rtt")]
+    np.testing.assert_allclose(bold[:, len(names) :][:, of_path], 0.75 * bold[:, of_path], atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +163,7 @@ def test_features_in_integers(library: ctypes.CDLL, rows: list[Any]) -> None:
         ({"widths": (8, 8)}, "have at most one hidden layer"),
         ({"widths": (17,)}, "have at most 16 hidden units"),
         ({"scale": 1e3}, "have weights below 512"),
-        ({"observation": {"features": ["preference"]}}, "got preference"),
+        ({"observation": {"features": ["queueing_ratio_by_preference"]}}, "got queueing_ratio_by_preference"),
         ({"env": {"step_ms": None, "step_rtts": 2.0}}, "decide every so many ms"),
     ],
 )

@@ -67,16 +67,19 @@ struct policy_row {
   FEATURE(is_probe_bw, 0, 1, 0, row->is_probe_bw ? ONE_Q20 : 0)
 
 #define POLICY_INDEX(name, lowest, highest, neutral, value) FEATURE_##name,
-enum policy_feature { POLICY_FEATURES(POLICY_INDEX) POLICY_INPUTS };
+enum policy_feature { POLICY_FEATURES(POLICY_INDEX) POLICY_FEATURE_COUNT };
 #undef POLICY_INDEX
 
 enum { POLICY_UNITS = 16 }; /* of the hidden layer, at most */
+/* Every feature, and every feature times what the flow's preference has above its default, 1/4 (`…_by_preference`). */
+enum { POLICY_INPUTS = 2 * POLICY_FEATURE_COUNT };
 enum policy_scale { SCALE_RATIO, SCALE_PACKETS, SCALE_EXCESS };
 
 /* Weights are in q20. Features that a policy does not observe have the weight 0. */
 struct fixed_policy {
   natural interval_us;
-  int units; /* of the hidden layer; 0: the first two rows of the first layer are the actions */
+  int preference; /* less the default */
+  int units;      /* of the hidden layer; 0: the first two rows of the first layer are the actions */
   int weights[POLICY_UNITS][POLICY_INPUTS];
   int bias[POLICY_UNITS];
   int output_weights[2][POLICY_UNITS];
@@ -245,13 +248,18 @@ POLICY_FUNCTION fixed policy_tanh(fixed x) {
   return x < 0 ? -value : value;
 }
 
-static inline void policy_observe(struct policy_memory* memory) {
+static inline void policy_observe(const struct fixed_policy* policy, struct policy_memory* memory) {
   const struct policy_row* row = &memory->row;
-#define POLICY_VALUE(name, lowest, highest, neutral, value)                                             \
-  {                                                                                                     \
-    const fixed q20 = value;                                                                            \
-    memory->features[FEATURE_##name] =                                                                  \
-        q20 == NONE ? (neutral) * ONE_Q20 : policy_clamp(q20, (lowest) * ONE_Q20, (highest) * ONE_Q20); \
+  const fixed preference = policy->preference;
+#define POLICY_VALUE(name, lowest, highest, neutral, value)                                              \
+  {                                                                                                      \
+    const fixed q20 = value;                                                                             \
+    const fixed low = 3 * (lowest) < -(highest) ? 3 * (lowest) : -(highest);                             \
+    const fixed high = 3 * (highest) > -(lowest) ? 3 * (highest) : -(lowest);                            \
+    memory->features[FEATURE_##name] =                                                                   \
+        q20 == NONE ? (neutral) * ONE_Q20 : policy_clamp(q20, (lowest) * ONE_Q20, (highest) * ONE_Q20);  \
+    memory->features[POLICY_FEATURE_COUNT + FEATURE_##name] =                                            \
+        q20 == NONE ? 0 : policy_clamp((q20 * preference) >> 20, low * ONE_Q20 / 4, high * ONE_Q20 / 4); \
   }
   POLICY_FEATURES(POLICY_VALUE)
 #undef POLICY_VALUE
@@ -299,7 +307,7 @@ POLICY_FUNCTION int policy_decide(const struct fixed_policy* policy, struct poli
   fixed cwnd, pacing;
   if (!policy || !memory) return 0;
   row = &memory->row;
-  policy_observe(memory);
+  policy_observe(policy, memory);
   policy_act(policy, memory);
   cwnd = policy->cwnd_scale == SCALE_PACKETS ? policy_gain_in_packets(row, memory->action[0])
                                              : policy_gain(memory->action[0], policy->cwnd_low, policy->cwnd_span);
