@@ -27,6 +27,9 @@ from reference import generated_pages
 ROOT: Final = Path(__file__).parents[2]
 OUT: Final = ROOT / "build" / "docs"
 PAGES: Final = OUT / "pages"
+PLAYGROUND: Final = ROOT / "build" / "playground"
+"""Where `make playground` puts its page, which becomes a part of the site."""
+PLAY: Final = '<a class="md-button md-button--primary" href="playground/index.html">Open the playground</a>'
 SETTINGS: Final = Path(__file__).with_name("mkdocs.yml")
 WORKER: Final = "worker.js"
 FOREIGN_WORKER: Final = re.compile(r"https://[^\s\"']*/iframe-worker/shim")
@@ -40,6 +43,7 @@ OVERVIEWS: Final = {
 """Pages that are made for folders."""
 LINK: Final = re.compile(r"(\]\()([^)\s:#]+)(#[^)\s]*)?(\))")
 FENCE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+NOT_TEXT: Final = {".npz", ".parquet", ".png", ".pyc", ".so"}
 LANGUAGES: Final = {".def": "cpp", ".h": "cpp", ".cc": "cpp", ".py": "python", ".yaml": "yaml", ".c": "c", ".md": "md"}
 
 
@@ -58,6 +62,8 @@ def main() -> int:
     zensical = Path(sys.executable).with_name("zensical")
     done = subprocess.run([zensical, "build", "--clean", "--strict", "-f", "mkdocs.yml"], cwd=OUT)
     if done.returncode == 0:
+        if PLAYGROUND.is_dir():
+            shutil.copytree(PLAYGROUND, OUT / "site" / "playground")
         keep_at_home(OUT / "site")
     print(OUT / "site" / "index.html")
     return done.returncode
@@ -93,6 +99,8 @@ def gather(is_quick: bool) -> None:
             text = notebook_text(path, PAGES / page, is_run=not is_quick)
         else:
             text = path.read_text(encoding="utf-8")
+        if page in ("index.md", "playground.md") and PLAYGROUND.is_dir():
+            text = text.replace("\n## ", f"\n{PLAY}\n\n## ", 1) if "\n## " in text else f"{text}\n{PLAY}\n"
         write(page, linked(text, path, page, pages))
     # Links of what the code says are as those of docs/: from the page's place in the site.
     for page, text in generated_pages(is_quick, PAGES).items():
@@ -131,8 +139,9 @@ def linked(text: str, path: Path, page: str, pages: dict[Path, str]) -> str:
 
 
 def source_text(path: Path) -> str:
-    """Return a page with the text of a file, or with those of all files of a folder."""
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    """Return a page with the text of a file, or with those of all text files of a folder."""
+    found = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    files = [file for file in found if file.suffix not in NOT_TEXT]
     title = f"---\nsearch: {{exclude: true}}\n---\n\n# {path.relative_to(ROOT)}\n"
     return title + "".join(
         ("" if file == path else f"\n## {file.relative_to(path)}\n")
