@@ -11,6 +11,7 @@ import contextlib
 import json
 import shutil
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -30,6 +31,21 @@ MARK: Final = "studies/playground.py"
 SOURCE: Final = Path(__file__).parents[1] / "playground"
 LINEAR: Final = REFERENCE.parent / "linear"
 ROUNDS: Final = 7
+NODE: Final = """
+import { readFileSync } from 'node:fs'
+import { Engine } from './engine.js'
+const engine = new Engine(new WebAssembly.Module(readFileSync('engine.wasm')))
+const scenario = JSON.parse(process.argv[1])
+const run = () => {
+  const begin = performance.now(), simulation = engine.start(scenario, 1)
+  while (!simulation.step(100)) {}
+  simulation.end()
+  return scenario.duration_s / (performance.now() - begin) * 1e3
+}
+run()  // compiles
+console.log(run())
+"""
+"""Prints the simulated seconds per second of a scenario."""
 SPEED_SCENARIO: Final = Scenario(
     rate_mbps=100.0, buffer_bdp=1.0, duration_s=30.0, flows=(Flow("bbr", rtt_ms=10.0), Flow("bbr", rtt_ms=50.0))
 )
@@ -121,6 +137,7 @@ def measure() -> str:
     whole = b"".join(path.read_bytes() for path in sorted(PAGE.rglob("*")) if path.is_file())
     native: list[float] = []
     browser: list[float] = []
+    node: list[float] = []
     plain = json.dumps(SPEED_SCENARIO.to_dict())
     with serving() as address, chromium() as driver:
         driver.get(address)
@@ -137,6 +154,7 @@ def measure() -> str:
         driver.execute_script("document.getElementById('run').click()")  # no other work in the worker
         for _ in range(ROUNDS):
             native.append(_native_speed(SPEED_SCENARIO))
+            node += _node_speed(plain)
             browser += driver.execute_async_script(
                 "playground.call('measure', JSON.parse(arguments[0]), 1).then(arguments[1])", plain
             )
@@ -147,10 +165,21 @@ def measure() -> str:
         ["all files", f"{len(whole) / 1e6:.2f} MB, {len(brotli.compress(whole)) / 1e3:.0f} kB by brotli"],
         [f"first picture in Chromium {version}", f"{first_ms / 1e3:.2f} s"],
         ["Chromium, simulated seconds per second", f"{statistics.median(browser):.0f}"],
+        ["Node", f"{statistics.median(node):.0f}" if node else "not installed"],
         ["native, simulated seconds per second", f"{statistics.median(native):.0f}"],
         ["Chromium / native", f"{statistics.median(ratios):.2f}"],
     ]
     return page.table(["two BBR flows, 100 Mbit/s, 10 and 50 ms, 1 BDP", f"median of {ROUNDS}"], rows, [1])
+
+
+def _node_speed(plain: str) -> list[float]:
+    """Return the speed in Node.js, or nothing where it is not installed."""
+    node = shutil.which("node")
+    if node is None:
+        return []
+    command = [node, "--no-warnings", "--experimental-default-type=module", "--input-type=module", "-e", NODE, plain]
+    ran = subprocess.run(command, cwd=PAGE, check=True, capture_output=True, text=True)
+    return [float(ran.stdout)]
 
 
 def _native_speed(scenario: Scenario) -> float:
