@@ -137,7 +137,7 @@ def cost() -> list[str]:
     per_bit = page.table(["100 Mbit/s, 20 ms", "s of a processor per Gbit"], rows, (1,))
     return [
         per_ack,
-        f"A decision takes {(ns[EVERY_ACK] - ns['agent']) / 1e3:.1f} us, so at 10 per second nothing of a processor. "
+        f"A decision takes {(ns[EVERY_ACK] - ns['agent']) / 1e3:.1f} us, so ten per second are nothing of a processor. "
         "The whole worker, with the emulator that every packet passes twice:",
         per_bit,
     ]
@@ -197,8 +197,14 @@ def scenarios(show: Callable[[str], None]) -> list[str]:
 
 def _describe(scenario: Scenario) -> str:
     loss = f", {scenario.loss:.0%} loss" if scenario.loss else ""
-    flows = (f"{'shipped ' * bool(it.policy)}{it.algorithm} {it.rtt_ms:g} ms" for it in scenario.flows)
-    return f"{scenario.rate_mbps:g} Mbit/s, {scenario.buffer_bdp:g} BDP{loss}: {', '.join(flows)}"
+
+    def name(flow: Flow) -> str:
+        if flow.algorithm == "agent":
+            return f"agent with gains {flow.parameters['cwnd_gain']:g} and {flow.parameters['pacing_gain']:g}"
+        return "shipped policy" if flow.policy else flow.algorithm
+
+    flows = ", ".join(f"{name(flow)} {flow.rtt_ms:g} ms" for flow in scenario.flows)
+    return f"{scenario.rate_mbps:g} Mbit/s, {scenario.buffer_bdp:g} BDP{loss}: {flows}"
 
 
 def _shares(trace: Trace) -> np.ndarray:

@@ -1,9 +1,9 @@
 """What an ACK costs with an agent's gains, beside the kernel's BBR and CUBIC.
 
-`python -m studies.kernel.cost` prints JSON. It needs what docs/kernel.md says, and bpftool. Every algorithm sends for
-some seconds over a loopback of its own, through a token bucket of 1 Gbit/s. The time of a program per ACK is the
-kernel's own statistic, which is on as long as this process lasts. The kernel's BBR and CUBIC run through programs that
-do nothing else (plain.bpf.c), so that they are measured in the same way.
+`python -m studies.kernel.cost` prints JSON. It needs what docs/kernel.md says, and bpftool. Every algorithm sends over
+a loopback of its own, through a token bucket of 200 Mbit/s that passes single packets, so that all have as many ACKs.
+The time of a program per ACK is the kernel's own statistic, which is on as long as this process lasts. The kernel's BBR
+and CUBIC run through programs that do nothing else (plain.bpf.c), so that they are measured in the same way.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from bbrgym import Flow, Scenario, _linux
 from bbrgym.baselines.policy_file import KERNEL_REFERENCE, read_policy
 from bbrgym.envs.linux import bpf
 
-SECONDS: Final = 2.0
-ROUNDS: Final = 3
+SECONDS: Final = 0.7
+ROUNDS: Final = 12
 """All algorithms take turns so often. The least value of each counts: others use the processor too."""
 EVERY_ACK: Final = "policy that decides on every ACK"
 PROGRAMS: Final[dict[str, tuple[str, ...]]] = {
@@ -42,7 +42,7 @@ _PLAIN: Final = Path(__file__).with_name("plain.bpf.c")
 _HAS_LINK: Final = 1 << 13  # BPF_F_LINK
 _SYSCALLS: Final = {"x86_64": 321, "aarch64": 280}  # bpf
 _LINK_CREATE, _ENABLE_STATS, _STRUCT_OPS = 28, 32, 44
-_SETUP: Final = "ip link set lo up mtu 1500; tc qdisc add dev lo root tbf rate 1gbit burst 100kb limit 1mb"
+_SETUP: Final = "ip link set lo up mtu 1500; tc qdisc add dev lo root tbf rate 200mbit burst 5kb limit 200kb"
 
 
 def main() -> None:
