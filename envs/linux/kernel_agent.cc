@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "baselines/cc/agent.h"
+#include "baselines/cc/elementary.h"
 #include "envs/linux/network_namespace.h"
 
 namespace bbrgym {
@@ -219,7 +220,7 @@ std::optional<agent_state> KernelAgent::Read(int socket, unsigned step) const {
 }
 
 void SetGains(double cwnd_gain, double pacing_gain, agent_input& input) {
-  const auto fixed_gain = [](double gain) { return static_cast<unsigned>(std::lround(gain * ONE_Q24)); };
+  const auto fixed_gain = [](double gain) { return static_cast<unsigned>(std::nearbyint(gain * ONE_Q24)); };
   if (!std::isnan(cwnd_gain))
     input.cwnd_gain_q24 = fixed_gain(std::clamp(cwnd_gain, kLeastGains.cwnd, kMostGains.cwnd));
   if (!std::isnan(pacing_gain)) {
@@ -239,7 +240,7 @@ fixed_policy FixedPolicy(const PolicyNetwork& network, double preference) {
   constexpr double kMostWeight = 512.0;  // so that no sum overflows
   const auto q20 = [&](double value) {
     check(std::abs(value) < kMostWeight, "have weights below 512, got " + std::to_string(value));
-    return static_cast<int>(std::lround(value * ONE_Q20));
+    return static_cast<int>(std::nearbyint(value * ONE_Q20));
   };
   const auto& layers = network.layers();
   check(network.IsPlain(), "have no LSTM, no history, tanh between its layers and clipped actions");
@@ -276,10 +277,10 @@ fixed_policy FixedPolicy(const PolicyNetwork& network, double preference) {
   }
   const GainMap& map = network.gain_map();
   const double above = map.cwnd_scale == CwndScale::kExcess ? 1.0 : 0.0;
-  const auto span = [&](double low, double high) { return q20(std::log2(high / low)); };
-  policy.cwnd_low = q20(std::log2(map.cwnd.low - above));
+  const auto span = [&](double low, double high) { return q20(Log2(high / low)); };
+  policy.cwnd_low = q20(Log2(map.cwnd.low - above));
   policy.cwnd_span = span(map.cwnd.low - above, map.cwnd.high - above);
-  policy.pacing_low = q20(std::log2(map.pacing.low));
+  policy.pacing_low = q20(Log2(map.pacing.low));
   policy.pacing_span = span(map.pacing.low, map.pacing.high);
   policy.cwnd_scale = map.cwnd_scale == CwndScale::kRatio     ? SCALE_RATIO
                       : map.cwnd_scale == CwndScale::kPackets ? SCALE_PACKETS
