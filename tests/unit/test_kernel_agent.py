@@ -23,7 +23,7 @@ import pytest
 from policies import make_agent
 from test_c_header import decide
 from traces import flow_column
-from waiting import free_port, is_running, wait_for
+from waiting import HANG_S, free_port, is_running, wait_for
 
 from bbrgym import Flow, Scenario, _linux, simulate
 from bbrgym.agents.policy import Agent, load_agent
@@ -275,6 +275,9 @@ def test_nothing_of_a_kill_is_left_in_the_kernel(victim: str) -> None:
             assert not found & set(linux_controls())
             if victim == "worker":
                 os.kill(worker, signal.SIGKILL)
+                parent.wait(HANG_S)  # it notices
+            else:
+                parent.kill()
         finally:
             parent.kill()
     wait_for(lambda: not is_running(worker))
