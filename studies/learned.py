@@ -11,10 +11,8 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import cache
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +35,7 @@ from bbrgym.envs.sharing import Sharing
 from bbrgym.envs.trace import simulate
 from bbrgym.files import write_json
 from bbrgym.interruption import run_interruptible
+from bbrgym.processes import ProcessExecutor
 from studies import page
 
 MARK: Final = "studies/learned.py"
@@ -115,13 +114,12 @@ def _rule() -> Any:
 def measure(flows: Mapping[str, Mapping[str, Any]], scenarios: Sequence[Scenario]) -> dict[str, Powers]:
     """Return the fair power of each competitor in each scenario."""
     cases = list(itertools.product(flows, enumerate(scenarios, start=1)))
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+    with ProcessExecutor() as pool:
         found = pool.map(
             fair_power,
             [scenario for _, (_, scenario) in cases],
             [dict(flows[name]) for name, _ in cases],
             [seed for _, (seed, _) in cases],
-            chunksize=16,
         )
         powers = np.fromiter(found, np.float64).reshape(len(flows), len(scenarios))
     return dict(zip(flows, powers, strict=True))

@@ -13,10 +13,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +35,7 @@ from bbrgym.envs.reward import Reward
 from bbrgym.envs.trace import simulate
 from bbrgym.files import write_json
 from bbrgym.interruption import run_interruptible
+from bbrgym.processes import ProcessExecutor
 from studies import page
 
 MARK: Final = "studies/newcomer.py"
@@ -78,8 +78,11 @@ class Job:
 
 
 def ids() -> list[str]:
-    """Return the ids that are compared; `Bottleneck` is the same as `Default`."""
-    return [id for id in environment_ids() if "Bottleneck" not in id]
+    """Return the ids that are compared: without those of the papers, which have an experiment each.
+
+    `Bottleneck` is another name of `Default`, and `Preferences` differs from `Shared` in what flows prefer.
+    """
+    return [id for id in environment_ids() if not id.startswith(("bbrgym/Paper", "bbrgym/Bottleneck", "bbrgym/Pref"))]
 
 
 def jobs(chosen: Sequence[str], learners: Sequence[str], seeds: Sequence[int]) -> list[Job]:
@@ -225,7 +228,7 @@ def main() -> int:
     chosen = (options.ids, options.learners, options.seeds)
     missing = [job for job in jobs(*chosen) if not job.path.is_file()]
     console = Console(stderr=True)
-    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+    with ProcessExecutor(options.workers) as pool:
         begun = [pool.submit(run, job) for job in missing]
         for done in track(as_completed(begun), "jobs", total=len(begun), console=console):
             done.result()

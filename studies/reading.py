@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +28,7 @@ from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.sharing import Sharing
 from bbrgym.envs.trace import simulate
 from bbrgym.interruption import run_interruptible
+from bbrgym.processes import ProcessExecutor
 from studies import page
 from studies.learned import ACTIONS, CHOOSES, COUNT, JUDGES, WARMUP, draw, weights_table
 
@@ -124,8 +123,8 @@ def scores(found: Sequence[Copy | None]) -> npt.NDArray[np.float64]:
     """Return the fair power of each copy in each scenario, shape (copies, scenarios)."""
     scenarios = draw(JUDGES, COUNT)
     cases = [(copy, scenario, seed) for copy in found for seed, scenario in enumerate(scenarios, start=1)]
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        powers = np.fromiter(pool.map(fair_power, *zip(*cases, strict=True), chunksize=16), np.float64)
+    with ProcessExecutor() as pool:
+        powers = np.fromiter(pool.map(fair_power, *zip(*cases, strict=True)), np.float64)
     return powers.reshape(len(found), COUNT)
 
 
