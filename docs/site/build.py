@@ -157,7 +157,9 @@ def notebook_text(path: Path, page: Path, is_run: bool) -> str:
         print(f"runs {path.name}", flush=True)
         folder = OUT / "notebooks"
         folder.mkdir(parents=True, exist_ok=True)
-        NotebookClient(notebook, timeout=None, resources={"metadata": {"path": folder}}).execute()
+        quiet = ["--log-level=ERROR"]  # else each kernel warns that it listens on this machine's loopback
+        resources = {"metadata": {"path": folder}}
+        NotebookClient(notebook, timeout=None, resources=resources, extra_arguments=quiet).execute()
     parts, pictures = [], 0
     for cell in notebook.cells:
         if cell.cell_type != "code":
