@@ -199,11 +199,13 @@ $(addprefix $(WASM)/,$(addsuffix .o,baselines/cc/controller_file baselines/cc/pa
   WASM_FLAGS += -Oz
 
 $(WASM)/%.o: %.cc | $(WASM)/.setup
-	mkdir -p $(@D)
-	$(ZIG) -fexceptions -MMD -I. -I$$(ls -d build/*/generated | head -1) -c $< -o $@
+	@mkdir -p $(@D)
+	@echo compile $<
+	@$(ZIG) -fexceptions -MMD -I. -I$$(ls -d build/*/generated | head -1) -c $< -o $@
 
 $(PLAYGROUND)/engine.wasm: $(WASM_CODE:%.cc=$(WASM)/%.o)
-	$(ZIG) -mexec-model=reactor -s $^ -o $@
+	@echo link $@
+	@$(ZIG) -mexec-model=reactor -s $^ -o $@
 
 -include $(WASM_CODE:%.cc=$(WASM)/%.d)
 
