@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 setup: $(SETUP)
 
 # ns3 without its dependencies, which only its own Python bindings need and which take minutes to compile.
-$(SETUP): pyproject.toml constraints.txt CMakeLists.txt $(shell find baselines/cc envs ns3_scratch tests/cc -name '*.[ch]*' -o -name '*.def' 2>/dev/null)
+$(SETUP): pyproject.toml constraints.txt CMakeLists.txt $(shell find baselines/cc envs ns3_scratch tests/cc -name '*.cc' -o -name '*.[ch]' -o -name '*.def')
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt ns3
@@ -199,11 +199,13 @@ $(addprefix $(WASM)/,$(addsuffix .o,baselines/cc/controller_file baselines/cc/pa
   WASM_FLAGS += -Oz
 
 $(WASM)/%.o: %.cc | $(WASM)/.setup
-	mkdir -p $(@D)
-	$(ZIG) -fexceptions -MMD -I. -I$$(ls -d build/*/generated | head -1) -c $< -o $@
+	@mkdir -p $(@D)
+	@echo compile $<
+	@$(ZIG) -fexceptions -MMD -I. -I$$(ls -d build/*/generated | head -1) -c $< -o $@
 
 $(PLAYGROUND)/engine.wasm: $(WASM_CODE:%.cc=$(WASM)/%.o)
-	$(ZIG) -mexec-model=reactor -s $^ -o $@
+	@echo link $@
+	@$(ZIG) -mexec-model=reactor -s $^ -o $@
 
 -include $(WASM_CODE:%.cc=$(WASM)/%.d)
 

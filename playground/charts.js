@@ -112,7 +112,7 @@ function makePlot(section, plot, scenario, names, run, columns, sync) {
     chart.setData(data);
     box.setAttribute('aria-label', `${plot.title} of run ${'AB'[run]}: ${lines.map(({ name }, line) => {
       const value = data[line + 1].at(-1);
-      return `${name} ${value === null || value === undefined ? 'nothing' : number(value)} ${plot.unit}`;
+      return `${name} ${value === null || value === undefined ? 'nothing' : number(value)} ${plot.unit}`.trim();
     }).join(', ')}`);
   };
   return one;

@@ -104,8 +104,8 @@ function showWeights(settings, linear, changed, refresh) {
   // In the order of a layer: the weights of the window, those of the rate, and both constants.
   const place = (input, output) => (input < linear.inputs.length ? output * linear.inputs.length + input : weights.length - 2 + output);
   byId('sliders').replaceChildren(...inputs.flatMap(([input, meaning], index) => {
-    const title = document.createElement('h4');
-    Object.assign(title, { textContent: input, title: meaning });
+    const title = Object.assign(document.createElement('h4'), { textContent: input });
+    const text = Object.assign(document.createElement('p'), { textContent: meaning });
     const pair = document.createElement('div');
     pair.className = 'pair';
     pair.append(...['window', 'pacing'].map((output, row) => {
@@ -115,7 +115,7 @@ function showWeights(settings, linear, changed, refresh) {
       made.querySelector('input').setAttribute('aria-label', `Weight of ${input} for ${output}`);
       return made;
     }));
-    return [title, pair];
+    return [title, text, pair];
   }));
   byId('forget').onclick = () => { settings.weights = null; refresh(); changed('start'); };
 }
@@ -137,6 +137,7 @@ function control(label, input, className = 'control') {
 function slider(label, value, low, high, unit, set, { step = 1, isRatio = false } = {}) {
   const input = document.createElement('input');
   const output = document.createElement('output');
+  output.setAttribute('aria-live', 'off'); // aria-valuetext says it
   const toValue = (position) => (isRatio ? Number((low * (high / low) ** (position / RATIO_STEPS)).toPrecision(3)) : position);
   Object.assign(input, isRatio ? { type: 'range', min: 0, max: RATIO_STEPS, step: 1 } : { type: 'range', min: low, max: high, step });
   input.value = isRatio ? RATIO_STEPS * Math.log(value / low) / Math.log(high / low) : value;

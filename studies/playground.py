@@ -58,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.build is not None:
         build(options.build)
+        print(f"{options.build} is built; `bbrgym lab` opens it")
     else:
         page.publish(measure(), MARK, options.write)
     return 0

@@ -21,8 +21,7 @@ from sklearn.tree import DecisionTreeRegressor, export_text
 
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines.policy_file import REFERENCE
-from bbrgym.benchmark.style import COLOURS, LINES, empty_figure, styled
-from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.benchmark.plots import over_time
 from bbrgym.envs.episode import policy_of
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.sharing import Sharing
@@ -173,25 +172,10 @@ def events() -> dict[str, Scenario]:
     }
 
 
-@styled
 def behaviour() -> Figure:
     """Draw throughput, RTT and cwnd_gain over time in each of `events`."""
-    shown = {"throughput_mbps": "throughput\n(Mbit/s)", "rtt_mean_ms": "RTT (ms)", "cwnd_gain": "cwnd gain"}
-    found = events()
-    figure = empty_figure(4.6, width=11.0)
-    grid = figure.subplots(len(shown), len(found), sharex=True)
-    for column, (name, scenario) in zip(grid.T, found.items(), strict=True):
-        trace = simulate(scenario, "native", 1, 100.0)
-        column[0].set_title(name)
-        for axes, (key, label) in zip(column, shown.items(), strict=True):
-            for flow in range(len(scenario.flows)):
-                values = trace.flows[:, flow, FLOW_COLUMNS.index(key)]
-                axes.plot(trace.time_s, values, color=COLOURS[flow], linestyle=LINES[flow], linewidth=1.0)
-            if axes in grid[:, 0]:
-                axes.set_ylabel(label)
-            axes.set_ylim(bottom=0.0)
-        column[-1].set_xlabel("time (s)")
-    return figure
+    traces = {name: simulate(scenario, "native", 1, 100.0) for name, scenario in events().items()}
+    return over_time(traces, ("throughput_mbps", "rtt_mean_ms", "cwnd_gain"))
 
 
 def main() -> int:
@@ -199,7 +183,7 @@ def main() -> int:
     options = page.parser(__doc__, MARK).parse_args()
     blocks = tables(load_agent(REFERENCE))
     if options.write is not None:
-        blocks.append("What it does on a link of 20 Mbit/s with RTTs of 40 ms; dashed: the second flow.")
+        blocks.append("What it does on a link of 20 Mbit/s with RTTs of 40 ms.")
         blocks.append(f"![What it does]({page.write_figure(behaviour(), options.write, 'behaviour')})")
     page.publish("\n\n".join(blocks), MARK, options.write)
     return 0

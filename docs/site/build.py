@@ -100,7 +100,7 @@ def gather(is_quick: bool) -> None:
         else:
             text = path.read_text(encoding="utf-8")
         if page in ("index.md", "playground.md") and PLAYGROUND.is_dir():
-            text = text.replace("\n## ", f"\n{PLAY}\n\n## ", 1) if "\n## " in text else f"{text}\n{PLAY}\n"
+            text = re.sub(r"\n(?=## |\| )", f"\n{PLAY}\n\n", text, count=1)  # before the first section or table
         write(page, linked(text, path, page, pages))
     # Links of what the code says are as those of docs/: from the page's place in the site.
     for page, text in generated_pages(is_quick, PAGES).items():
@@ -157,7 +157,9 @@ def notebook_text(path: Path, page: Path, is_run: bool) -> str:
         print(f"runs {path.name}", flush=True)
         folder = OUT / "notebooks"
         folder.mkdir(parents=True, exist_ok=True)
-        NotebookClient(notebook, timeout=None, resources={"metadata": {"path": folder}}).execute()
+        quiet = ["--log-level=ERROR"]  # else each kernel warns that it listens on this machine's loopback
+        resources = {"metadata": {"path": folder}}
+        NotebookClient(notebook, timeout=None, resources=resources, extra_arguments=quiet).execute()
     parts, pictures = [], 0
     for cell in notebook.cells:
         if cell.cell_type != "code":

@@ -1,5 +1,5 @@
 // Pages that lie in a folder (file://) may not start a worker, which the search needs. This one runs its script in a
-// hidden frame instead. Zensical would load such a replacement from elsewhere.
+// hidden frame instead, with copies of its messages, as a worker gets. Zensical would load such a replacement from elsewhere.
 if (location.protocol === "file:") {
   window.Worker = class {
     constructor(url) {
@@ -7,7 +7,7 @@ if (location.protocol === "file:") {
       frame.hidden = true
       document.documentElement.append(frame)
       this.inner = frame.contentWindow
-      this.inner.postMessage = (data) => setTimeout(() => this.onmessage?.({ data }))
+      this.inner.postMessage = (data) => setTimeout(() => this.onmessage?.({ data: structuredClone(data) }))
       const script = this.inner.document.createElement("script")
       script.src = url
       this.loaded = new Promise((resolve) => (script.onload = resolve))
@@ -15,7 +15,7 @@ if (location.protocol === "file:") {
       this.terminate = () => frame.remove()
     }
     postMessage(data) {
-      this.loaded.then(() => this.inner.dispatchEvent(new MessageEvent("message", { data })))
+      this.loaded.then(() => this.inner.dispatchEvent(new MessageEvent("message", { data: structuredClone(data) })))
     }
   }
 }

@@ -152,7 +152,7 @@ def duel(path: Path) -> list[str]:
     """Return the figure of two flows of the policy in all four worlds."""
     traces = {world: run(DUEL, world) for world in WORLDS}
     plain = {world: replace(trace, scenario=in_world(DUEL, "native")) for world, trace in traces.items()}
-    figure = over_time(plain, ("throughput_mbps", "link_queue_mean_ms"), names=("first", "second, from 5 s on"))
+    figure = over_time(plain, ("throughput_mbps", "link_queue_mean_ms"), names=("first", "second"))
     rows = []
     for world, trace in traces.items():
         summary = trace.summary(after_s=10)
@@ -161,7 +161,7 @@ def duel(path: Path) -> list[str]:
         rows.append([world, rates, f"{summary.link.jain:.3f}", f"{summary.link.queue_mean_ms:.1f}", flaw])
     link = page.write_figure(figure, path, "duel")
     return [
-        f"![Throughput and queue of two flows in {', '.join(WORLDS)}]({link})",
+        f"![Throughput and queue of two flows, the second from 5 s on, in {', '.join(WORLDS)}]({link})",
         page.table(["after 10 s", "Mbit/s", "Jain", "queue, ms", "flaw"], rows, (2, 3)),
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -130,11 +131,13 @@ def test_the_synthetic_set_runs(synthetic: Path, tmp_path: Path) -> None:
     assert 0 < queue["bbr-backlog"] < queue["cubic"]
 
 
-def test_the_command_lists_the_public_sets_as_the_page_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_and_the_page_list_the_public_sets(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["traces"]) == 0
     printed = capsys.readouterr().out
-    assert all(one.licence and one.cite and one.where in printed for one in SETS)
-    assert printed.strip() in (ROOT / "docs" / "traces.md").read_text()
+    for one in SETS:
+        assert all(text and text in printed for text in (one.name, one.where, one.format, one.licence, one.cite))
+    listed = (ROOT / "docs" / "traces.md").read_text().partition("## Public sets")[2].partition("## ")[0]
+    assert re.findall(r"^\* (.*)$", listed, re.MULTILINE) == [one.name for one in SETS]
 
 
 def test_the_command_lists_a_folder(tmp_path: Path, synthetic: Path, capsys: pytest.CaptureFixture[str]) -> None:
