@@ -16,7 +16,7 @@ ALGORITHMS: Final[dict[str, tuple[str, ...]]] = {
 }
 """The learning algorithms by the names of conf/agent, and the packages that they need."""
 
-FITNESSES: Final = ("fair_power", "reward")
+FITNESSES: Final = ("fair_power", "held_power", "reward")
 """What a search can maximise."""
 
 EXPERIMENT: Final = "train"
@@ -126,9 +126,9 @@ class SearchConfig:
         """
         if spec.engine != "native":
             raise ValueError(f"agent {self.algorithm!r} needs the engine 'native', got {spec.engine!r}")
-        if self.fitness == "fair_power" and spec.distribution.has_finite_flows:
+        if self.fitness != "reward" and spec.distribution.has_finite_flows:
             raise ValueError(
-                "agent.fitness=fair_power needs endless flows, but the scenario has flows with size_bytes or a "
+                f"agent.fitness={self.fitness} needs endless flows, but the scenario has flows with size_bytes or a "
                 "workload: use agent.fitness=reward"
             )
 

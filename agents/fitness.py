@@ -76,7 +76,8 @@ class CandidateRuns:
     def _make_meter(self, scenarios: Sequence[Scenario], repeats: int) -> _Meter:
         if self._config.fitness == "reward":
             return _RewardMeter(scenarios, repeats, self._spec)
-        return _FairPowerMeter([one for one in scenarios for _ in range(repeats)], self._config.warmup)
+        meter = _HeldPowerMeter if self._config.fitness == "held_power" else _FairPowerMeter
+        return meter([one for one in scenarios for _ in range(repeats)], self._config.warmup)
 
     def close(self) -> None:
         """End the engines."""
@@ -126,6 +127,25 @@ class _FairPowerMeter(SharingMeter):
     def fitness(self) -> Array:
         runs = zip(self.sharings(), self._delay_weights, strict=True)
         return np.array([run.fair_power_at(weight) for run, weight in runs])
+
+
+class _HeldPowerMeter(_FairPowerMeter):
+    """Fair power times the least share of an agent, in fair shares, at most 1.
+
+    Jain's index hardly falls while a flow loses the first tenth of its share; this does, and only for agents.
+    """
+
+    def __init__(self, scenarios: Sequence[Scenario], warmup: float) -> None:
+        super().__init__(scenarios, warmup)
+        self._agents = [
+            np.isin(np.flatnonzero(~np.isnan(fair.mbps)), scenario.agent_flows)
+            for fair, scenario in zip(self._shares, scenarios, strict=True)
+        ]
+
+    def fitness(self) -> Array:
+        runs = zip(self.sharings(), self._agents, strict=True)
+        least = np.array([run.shares[is_agent].min(initial=1.0) for run, is_agent in runs])
+        return super().fitness() * least
 
 
 class _RewardMeter(_Meter):

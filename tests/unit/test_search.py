@@ -120,9 +120,11 @@ def test_features_that_cannot_be_added(tmp_path: Path, features: list[str], reas
         search(tmp_path / "run", agent={"adds_to": str(tmp_path)}, observation={"features": features})
 
 
-def test_a_candidate_in_the_engine_is_the_exported_agent(tmp_path: Path) -> None:
-    """Also beside a competitor, and with the parameters and times of its flows."""
+@pytest.mark.parametrize("fitness", ["fair_power", "held_power"])
+def test_a_candidate_in_the_engine_is_the_exported_agent(fitness: str, tmp_path: Path) -> None:
+    """Also beside competitors, one of which leaves before anything is measured, and with what its flows have."""
     flows = [
+        {"algorithm": "bbr", "rtt_ms": 30, "stop_s": 0.5},
         {"algorithm": "agent", "rtt_ms": 20, "jitter_ms": 1.0, "parameters": {"preference": 0.7}},
         {"algorithm": "cubic", "rtt_ms": 30, "start_s": 0.5},
         {"algorithm": "agent", "rtt_ms": 50, "start_s": 1.0, "stop_s": 3.5},
@@ -130,7 +132,7 @@ def test_a_candidate_in_the_engine_is_the_exported_agent(tmp_path: Path) -> None
     scenario = Scenario.from_dict({**SCENARIO, "duration_s": 4, "loss": 0.01, "flows": flows})
     spec = EpisodeSpec(scenario)
     agents = [make_agent(seed=seed) for seed in (1, 2)]
-    config = SearchConfig(population=4, scenarios=2, warmup=0.25)
+    config = SearchConfig(population=4, scenarios=2, warmup=0.25, fitness=fitness)
     with closing(CandidateRuns(spec, config, 8)) as runs:
         faster = Scenario.from_dict({**scenario.to_dict(), "rate_mbps": 24})
         found, decisions = runs.measure([agent.to_bytes() for agent in agents * 2], [scenario, faster], [5, 6])
@@ -139,11 +141,14 @@ def test_a_candidate_in_the_engine_is_the_exported_agent(tmp_path: Path) -> None
         agent.save(tmp_path / str(index))
         for each, seed in ((scenario, 5), (faster, 6)):
             plain = each.to_dict()
-            for flow in (0, 2):
+            for flow in (1, 3):
                 plain["flows"][flow] |= {"algorithm": "policy", "policy": str(tmp_path / str(index))}
             trace = simulate(Scenario.from_dict(plain), seed=seed, step_ms=1000.0)  # as long as the warm-up
+            sharing = Sharing.of_trace(trace, 0.25)
             # The mean of what both agents' preferences make of the delay.
-            expected[index::2] += Sharing.of_trace(trace, 0.25).fair_power_at((9.0 ** (0.5 - 2 * 0.7) + 1) / 2) / 2
+            power = sharing.fair_power_at((9.0 ** (0.5 - 2 * 0.7) + 1) / 2)
+            least = min(1.0, sharing.shares[[0, 2]].min()) if fitness == "held_power" else 1.0
+            expected[index::2] += power * least / 2
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     assert found[0] != found[1]
     assert decisions == 4 * 2 * 2 * 40
