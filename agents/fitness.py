@@ -144,8 +144,8 @@ class _HeldPowerMeter(_FairPowerMeter):
 
     def fitness(self) -> Array:
         runs = zip(self.sharings(), self._agents, strict=True)
-        least = np.array([run.shares[is_agent].min(initial=1.0) for run, is_agent in runs])
-        return super().fitness() * least
+        least: Array = np.array([run.shares[is_agent].min(initial=1.0) for run, is_agent in runs])
+        return least * super().fitness()
 
 
 class _RewardMeter(_Meter):
