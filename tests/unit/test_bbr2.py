@@ -228,17 +228,6 @@ def test_a_timeout_sets_the_lower_bound_to_the_window_before_it_except_while_pro
     assert rounds.metrics["inflight_lo_packets"] == pytest.approx(expected, nan_ok=True)
 
 
-def test_ack_aggregation_widens_the_window_by_100_ms_of_the_bandwidth_at_most():
-    rounds = Rounds(CRUISE, extra_acked_gain=10)
-    rounds.ack(acked=30, sample={"delivery_rate": 1000})
-    for _ in range(200):
-        rounds.ack()
-    metrics = rounds.metrics
-    assert metrics["extra_acked_packets"] >= 20
-    extra = int(metrics["max_bandwidth_mbps"] * 1e6 * 0.1 / 8 / PACKET)
-    assert rounds.cwnd == math.ceil(2 * metrics["bdp_packets"]) + extra
-
-
 @pytest.mark.parametrize(("name", "gain"), [("bbr", 2.8867), ("bbr2", 2.8867), ("bbr3", 2.77)])
 def test_without_an_rtt_of_the_handshake_the_first_rtt_sets_the_pace_once(name: str, gain: float):
     controller = make(name, rtt_ms=0)

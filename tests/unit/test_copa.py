@@ -173,13 +173,6 @@ def test_a_nearly_empty_queue_ends_the_competition(rtt_ms: float, mode: int):
     assert (hand.metrics["delta"] == 0.5) is (mode == DEFAULT)
 
 
-def test_without_competitive_mode_delta_does_not_change():
-    hand = in_default_mode(has_competitive_mode=0)
-    for _ in range(20):
-        hand.round(2 * BASE_MS)
-    assert (hand.metrics["mode"], hand.metrics["delta"]) == (DEFAULT, 0.5)
-
-
 def test_in_default_mode_losses_change_nothing_and_a_timeout_restarts():
     hand = in_default_mode()
     before = hand.cwnd

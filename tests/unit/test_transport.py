@@ -302,30 +302,6 @@ def test_a_probe_carries_what_is_lost_or_new_or_the_oldest():
     assert probe(5 * PACKET, (0, 1)) == (5, 2, PACKET, True)
 
 
-def test_an_overdue_probe_is_due_now_and_never_in_the_past():
-    # With a long and steady RTT, whose deviation is down to 1 ms, 9/8 of it is longer than a probe timeout.
-    hand = Hand(cwnd=3, rtt_ms=1000)
-    for number in range(40):
-        hand.send(number * 1000, 1)
-        hand.ack((number + 1) * 1000, number)
-    now = 40_000
-    hand.decide(cwnd=4 * PACKET)
-    hand.send(now, 4)
-    now += 1000
-    hand.ack(now, (41, 43))  # recovery begins
-    assert numbers(hand.send(now)) == [44, 45, 46, 47]
-    assert hand.timer_ms == now + 1000 + 1 + 40
-    hand.ack(now + 1000, 45)
-    assert hand.timer_ms == now + 1125
-    hand.decide(cwnd=1)
-    hand.fire(now + 1125)
-    assert hand.send(now + 1125) == []
-    assert hand.timer_ms == now + 1125
-    hand.fire(now + 1125)
-    assert len(hand.send(now + 1125)) == 1
-    assert hand.timer_ms > now + 1125
-
-
 # Persistent congestion (section 7.6)
 
 
@@ -603,16 +579,6 @@ def test_a_burst_that_the_window_cuts_is_paid_for_first():
     assert len(hand.send(4)) == 2
 
 
-def test_a_burst_that_ends_with_the_data_is_paid_for_first():
-    hand = paced_hand(8, 10 * PACKET, cwnd=100, rtt_ms=2, size=5 * PACKET)
-    hand.send(0, 5)
-    assert hand.send(0) == [], "there is no more"
-    hand.ack(2, 4)  # 0 and 1 are lost
-    assert hand.send(2) == [(5, 0, PACKET, True)], "the first retransmission does not wait for the pace"
-    assert hand.send(7.999) == [], "the second one waits for six packets"
-    assert hand.send(8, 1) == [(6, 1, PACKET, True)]
-
-
 def test_a_probe_does_not_wait_for_the_pace_and_is_paid_for():
     hand = paced_hand(8, 3 * PACKET, cwnd=3, rtt_ms=10)
     hand.send(0)
@@ -621,16 +587,6 @@ def test_a_probe_does_not_wait_for_the_pace_and_is_paid_for():
     hand.decide(cwnd=100 * PACKET)
     assert len(hand.send(now)) == 3, "the burst before it has been paid for long ago"
     assert hand.timer_ms == now + 3
-
-
-def test_a_probe_adds_to_a_debt():
-    hand = paced_hand(0.008, 3 * PACKET, cwnd=100, rtt_ms=10)  # 1 s a packet
-    hand.send(0)
-    hand.fire()
-    assert len(hand.send(70)) == 1
-    hand.ack(80, (0, 3))
-    hand.send(80)
-    assert hand.timer_ms == 70 + 4000
 
 
 def test_the_slowest_pace_does_not_overflow():
@@ -985,12 +941,3 @@ def test_all_bytes_arrive_once_and_in_order_over_any_path(
     check_told(told, sender)
 
 
-def test_without_loss_nothing_is_lost_repeated_or_probed():
-    told = _testing.Recording()
-    told.decision.cwnd = 20 * PACKET
-    sender = _testing.Sender(told, initial_rtt=20 * MS, size_bytes=100_500)
-    Pipe(sender, seed=1, loss=0.0, jitter_ms=0.0).run()
-    counts = sender.counts()
-    assert counts["sent_packets"] == 101
-    assert counts["delivered_bytes"] == counts["sent_bytes"] == 100_500
-    assert (counts["lost_bytes"], counts["timeouts"], told.recoveries) == (0, 0, [])
