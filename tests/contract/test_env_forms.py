@@ -41,7 +41,6 @@ from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import simulate
 from bbrgym.envs.vector_env import BottleneckVectorEnv
 
-ROOT = Path(__file__).resolve().parents[2]
 ID = "bbrgym/Bottleneck-v1"
 IDS = [id for id in gymnasium.registry if id.startswith("bbrgym/")]
 SHORT = Scenario(duration_s=1.0, flows=(Flow("agent", rtt_ms=20.0), Flow("bbr", rtt_ms=50.0)))
@@ -190,13 +189,6 @@ class TestBottleneckEnv:
         with pytest.raises(ValueError, match=message):
             BottleneckEnv(**DEFAULTS | arguments)
 
-    def test_the_docstring_has_the_default_observation(self) -> None:
-        table = [line.split("|")[2:5] for line in str(BottleneckEnv.__doc__).splitlines() if line.count("|") == 6]
-        described = [
-            (name.strip(), float(low), float(high)) for name, low, high in table[2:] if name.strip() in FEATURES
-        ]
-        assert described == [(n, FEATURES[n].low, FEATURES[n].high) for n in Observation().features]
-
     def test_the_default_scenario_is_that_of_the_configuration(self) -> None:
         assert Distribution.from_dict(named_scenario("default")).example == DEFAULT_SCENARIO
 
@@ -297,15 +289,6 @@ class TestStableBaselines3:
                 assert_same(a, b)
             ends += int(mine[2].sum())
         assert ends > 3
-
-    def test_options_are_for_one_reset(self) -> None:
-        vec = SharedPolicyVecEnv(EpisodeSpec(SHORT, engine=FakeEngine), 2)
-        other = Scenario(duration_s=0.2, flows=(Flow("agent"),))
-        vec.set_options({"scenario": other})
-        vec.reset()
-        assert vec.scenarios == (other, other)
-        vec.reset()
-        assert vec.scenarios == (SHORT, SHORT)
 
     def test_what_stable_baselines3_asks(self) -> None:
         vec = SharedPolicyVecEnv(EpisodeSpec(PAIR, engine=FakeEngine))

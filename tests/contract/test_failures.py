@@ -198,16 +198,6 @@ def test_an_autoreset_is_repeated_until_there_are_too_many_failures(
             form.steps(2)
 
 
-def test_a_reset_names_every_engine_that_does_not_start(made: list[Failing]) -> None:
-    form = Vector()
-    with contextlib.closing(form.env):
-        form.reset()
-        made[0].refuses = made[2].refuses = 1
-        with pytest.raises(EngineError, match=r"^2 of 3 engines failed:\nengine 0, 2: it does not start$"):
-            form.reset()
-        form.reset()
-
-
 @needs_ns3
 @pytest.mark.parametrize("form", ["vector", "sb3"])
 def test_one_reset_restarts_all_dead_workers(form: str) -> None:

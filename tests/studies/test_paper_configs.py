@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from importlib import resources
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -19,7 +17,6 @@ from bbrgym.benchmark.plan import Benchmark
 from studies.papers.figures import paper_figure
 from studies.papers.published import CLAIMS, Paper, load_paper
 
-EXPERIMENT = Path(str(resources.files("bbrgym.conf"))) / "experiment"
 PAPER = sorted(path.stem for path in CLAIMS.glob("paper/*.yaml"))
 ABLATION = sorted(path.stem for path in CLAIMS.glob("ablation/*.yaml"))
 ALL = [*(f"paper/{name}" for name in PAPER), *(f"ablation/{name}" for name in ABLATION)]

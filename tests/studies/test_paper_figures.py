@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from paper_experiment import made_up_results
@@ -101,24 +100,3 @@ def test_published_values_stand_where_they_belong(results: pd.DataFrame) -> None
 def test_two_scenarios_are_never_one_point(results: pd.DataFrame) -> None:
     with pytest.raises(ValueError, match=r"'deep0' and 'shallow0' at the same loss=0: give it a panel"):
         drawn(results, y=("link_jain",), x="loss")
-
-
-def test_bars_have_a_row_a_competitor_and_a_panel_a_scenario(results: pd.DataFrame, table: pd.DataFrame) -> None:
-    y = ("throughput_mbps[0]", "throughput_mbps[1]")
-    figure = drawn(results, PUBLISHED, y=y, y_label="Mbit/s")
-    panels = visible(figure)
-    assert [axes.get_title(loc="left") for axes in panels] == list(SCENARIOS)
-    assert [tick.get_text() for tick in panels[0].get_yticklabels()] == ["bbr", "bbq"]
-    for axes, scenario in zip(panels, SCENARIOS, strict=True):
-        expected = [mean(table, scenario, competitor, metric) for competitor in ("bbr", "bbq") for metric in y]
-        assert [bar.get_width() for bar in axes.patches] == pytest.approx(expected)
-        # The numbers stand beside them: bars that are nearly equal can be told apart.
-        assert [float(text.get_text()) for text in axes.texts] == pytest.approx(expected, rel=0.01)
-        assert {to_hex(bar.get_facecolor()) for bar in axes.patches[:1]} == {mark_of("bbr").colour.lower()}
-    ((value, y_of_value, _),) = hollow(panels[1])
-    # In the middle of the first bar.
-    assert (value, y_of_value) == pytest.approx(
-        (5.5, panels[1].patches[0].get_y() + panels[1].patches[0].get_height() / 2)
-    )
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["flow 0 (10 ms)", "flow 1 (50 ms)", "published"]

@@ -143,14 +143,6 @@ def test_a_reduction_is_of_the_same_seeds() -> None:
     assert ratio.value == pytest.approx(0.5)
 
 
-def test_a_reduction_is_that_of_the_means() -> None:
-    claim = {"metric": "link_drops", "scenario": "s", "competitor": "bbq", "as": "reduction", "against": "bbr"}
-    results = results_of({"s": {"bbr": [0, 100], "bbq": [10, 40]}}, "link_drops")
-    assert row_of(claim | {"value": 0.5}, results).value == pytest.approx(0.5)
-    nothing = results_of({"s": {"bbr": [0, 0], "bbq": [0, 0]}}, "link_drops")
-    assert row_of(claim | {"value": 0.5}, nothing).measured == "-"
-
-
 @pytest.mark.parametrize(
     ("over", "value", "word"), [("mean", 0.6, "mean"), ("min", 0.4, "smallest"), ("max", 0.8, "largest")]
 )
@@ -180,12 +172,6 @@ def test_what_is_not_there_is_not_judged() -> None:
             assert math.isnan(row.ratio)
     rows = compare(paper(*claims), results_of({"s": {"bbr": [0.5, None], "bbq": [None, 0.9]}}))
     assert [row.measured for row in rows] == ["0.500", "-", "0.900", "bbr 0.500 < bbq 0.900", "-"]
-
-
-def test_a_run_without_a_value_is_said() -> None:
-    claim = {"metric": "throughput_ratio", "scenario": "s", "competitor": "bbr", "value": 2}
-    starved = {"s": {"bbr": [(1, 3), (0, 4)]}}  # one flow gets nothing in the second run
-    assert row_of(claim, starved, "throughput_mbps").measured == "3.00 (1 of 2 runs)"
 
 
 def test_a_time_may_never_come() -> None:

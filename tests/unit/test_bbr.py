@@ -285,5 +285,3 @@ def test_a_timeout_is_a_round_with_a_loss():
     path.play(7, lost=20)
     path.bbr.on_recovery(Recovery.LOSS, path.now, 0)
     assert is_known(path.bbr.metrics()["long_term_bandwidth_mbps"])
-
-

@@ -169,15 +169,6 @@ def test_a_training_prints_json_or_nothing(capsys: pytest.CaptureFixture[str]) -
     assert "--json is for one run" in capsys.readouterr().err
 
 
-def test_a_quiet_command_prints_warnings(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("runs").write_text("a file where MLflow's folder should be")
-    assert main(["train", *SMALL, "--quiet", "output_dir=mine", "tracking=mlflow"]) == 0
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "MLflow in" in printed.err
-    assert "INFO" not in printed.err
-
-
 def test_a_shell_completes_commands_options_and_overrides() -> None:
     lines = {
         "bbrgym trai": ["train"],
@@ -219,14 +210,6 @@ def test_cfg_prints_and_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None
     assert "algorithm: sac" in printed
     assert "rate_mbps: 3\n" in printed
     assert not Path("runs").exists()
-
-
-def test_an_experiment_of_trainings_is_no_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = Path("mine/experiment")
-    folder.mkdir(parents=True)
-    (folder / "long.yaml").write_text("# @package _global_\ntrain: {total_steps: 1000000}\n")
-    assert main(["benchmark", "--config-dir", "mine", "experiment=long"]) == 1
-    assert "experiment=long belongs to bbrgym train, not to benchmark" in capsys.readouterr().err
 
 
 def test_a_demonstration_from_training_to_the_report(

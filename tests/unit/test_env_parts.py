@@ -449,17 +449,6 @@ class TestAgentSteps:
             "rewards": np.zeros(2),
         }
 
-    def test_reads_the_links_that_it_is_asked_for(self) -> None:
-        arrays = self.arrays()
-        arrays["flow_rows"][1, 2] = 2.0
-        steps = _native.AgentSteps(**arrays)
-        steps.read(np.array([1]))
-        assert arrays["rows"].tolist() == [[0.0] * len(FLOW_COLUMNS), [2.0] * len(FLOW_COLUMNS)]
-        assert arrays["rewards"][0] == 0.0 > arrays["rewards"][1]
-        steps.read()
-        assert arrays["rows"][0].tolist() == [1.0] * len(FLOW_COLUMNS)
-        assert arrays["rewards"].max() < 0.0
-
     @pytest.mark.parametrize("name", ["link_rows", "gains", "preferences", "conditions", "rows", "rewards"])
     def test_refuses_arrays_that_do_not_fit(self, name: str) -> None:
         arrays = self.arrays()

@@ -939,5 +939,3 @@ def test_all_bytes_arrive_once_and_in_order_over_any_path(
     pipe.run()
     assert sum(pipe.segments.values()) == size
     check_told(told, sender)
-
-
