@@ -5,8 +5,6 @@ command must then end with one line, status 130 after SIGINT and 143 after SIGTE
 only whole files. At the moment "twice", the signal comes again while the command ends.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -78,8 +76,7 @@ CASES = {
     "train -m": Case(SWEEP, f"sweep/0/{CHECKPOINT}", TORCH),
     "train -m local": Case((*SWEEP, "hydra/launcher=local"), f"sweep/*/{CHECKPOINT}"),
     "train -m optuna": Case(
-        (*SWEEP, "hydra/sweeper=optuna", "hydra/launcher=local", "hydra.sweeper.n_trials=4"),
-        f"sweep/*/{CHECKPOINT}",
+        (*SWEEP, "hydra/sweeper=optuna", "hydra/launcher=local", "hydra.sweeper.n_trials=4"), f"sweep/*/{CHECKPOINT}"
     ),
     "train -m ray": Case((*SWEEP, "hydra/launcher=ray_local"), f"sweep/*/{CHECKPOINT}"),
     "train -m slurm": Case((*SWEEP, "hydra/launcher=slurm", "hydra.launcher.cluster=local"), f"sweep/*/{CHECKPOINT}"),

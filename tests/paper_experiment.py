@@ -1,7 +1,5 @@
 """Results of a paper's experiment, made up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The forms of the environment: the core, Gymnasium, vector, Stable-Baselines3, driver."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import pickle

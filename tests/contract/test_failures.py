@@ -1,7 +1,5 @@
 """What a failing engine, a fork or another thread does to the environments of several engines, and to the others."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -36,7 +34,7 @@ FAILS = 1
 class Failing(FakeEngine):
     """Fails in the steps and resets that it is told, counted over all episodes."""
 
-    made: list[Failing]
+    made: list[Any]
 
     def __init__(self) -> None:
         super().__init__()

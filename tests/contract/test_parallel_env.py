@@ -1,7 +1,5 @@
 """The environment of several agents: PettingZoo's tests, inactive agents, and that it equals the other forms."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 import warnings
@@ -41,8 +39,7 @@ STOPPED = Scenario(
 )
 """The first two leave before the third comes; of the last two one is stopped in a step's middle, one by the end."""
 COMING = dataclasses.replace(
-    STOPPED,
-    flows=(*STOPPED.flows[:2], Flow("agent", rtt_ms=30.0, start_s=0.55, size_bytes=50_000), *STOPPED.flows[3:]),
+    STOPPED, flows=(*STOPPED.flows[:2], Flow("agent", rtt_ms=30.0, start_s=0.55, size_bytes=50_000), *STOPPED.flows[3:])
 )
 """The second one leaves when it has delivered what it has."""
 DRAWN = Distribution.from_dict(

@@ -1,7 +1,5 @@
 """Every form of the environment behind one interface, so that storms drive all of them alike."""
 
-from __future__ import annotations
-
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

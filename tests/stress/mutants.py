@@ -10,8 +10,6 @@ Survivors are printed. `mutants.json` has those that somebody has looked at and 
 from the original, so they do not count. At least 90 % of the others must be killed.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import importlib

@@ -16,8 +16,6 @@ What must hold:
 `--only N` repeats one case: it has random numbers of its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Native agrees with ns-3 within bounds, and the command that measures it compares what it says."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The league: its suites, what runs score, what it says of them, and its page."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -30,15 +28,7 @@ from studies.experiments import compose_experiment
 from studies.league import suites
 from studies.league.__main__ import main
 from studies.league.page import goals, write_league_page
-from studies.league.suites import (
-    ALONE,
-    REDRAWN,
-    League,
-    LeaguePlan,
-    OwnMetric,
-    compose_league,
-    load_league,
-)
+from studies.league.suites import ALONE, REDRAWN, League, LeaguePlan, OwnMetric, compose_league, load_league
 from studies.league.verdicts import (
     PaperVerdict,
     Worse,

@@ -1,7 +1,5 @@
 """The comparison with Linux: what is measured and kept, the rule for late runs, the cells and their causes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The experiments of the papers and the ablations compose, are accepted, and have what they promise."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import Any, cast

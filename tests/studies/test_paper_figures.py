@@ -1,7 +1,5 @@
 """The figures of papers, drawn of what was measured."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

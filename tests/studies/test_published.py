@@ -1,7 +1,5 @@
 """What papers published, and whether measurements agree with it."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The study of speed measures what it says, and writes where it may. Its times are not judged."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time

@@ -1,7 +1,5 @@
 """The controller of an agent: BBR's model and states, gains from outside (docs/algorithms/agent.md)."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """BBR v1: states, constants, and behaviour on a path without simulator (docs/algorithms/bbr.md)."""
 
-from __future__ import annotations
-
 import itertools
 
 import ack_path
@@ -78,10 +76,7 @@ def test_the_window_is_two_bdp_and_room_for_three_bursts():
     assert hand.controller.decision().cwnd % (2 * PACKET) == 0
 
 
-@pytest.mark.parametrize(
-    ("rate_mbps", "burst"),
-    [(0.5, 1), (5, 2), (20, 2), (100, 12), (2000, 65)],
-)
+@pytest.mark.parametrize(("rate_mbps", "burst"), [(0.5, 1), (5, 2), (20, 2), (100, 12), (2000, 65)])
 def test_a_burst_is_a_millisecond_at_the_pacing_rate_as_in_linux(rate_mbps: float, burst: int):
     bbr = make(initial_rtt_ms=10)
     bandwidth = int(rate_mbps * 1e6)

@@ -1,7 +1,5 @@
 """BBRv2: bounds, the 2 % loss threshold, headroom, and the phases of a probe (docs/algorithms/bbr2.md)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

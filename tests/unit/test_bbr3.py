@@ -3,8 +3,6 @@
 test_bbr3_cases.py has the draft's own test cases.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import partial

@@ -1,7 +1,5 @@
 """Benchmarks: plans, runs, resuming, failures, and tables."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

@@ -1,7 +1,5 @@
 """The command line, from `--help` to a benchmark with a trained agent."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Every configuration composes, and the code accepts it."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """Controllers in one C file: `Flow("file", file=…)`."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Copa: target rate, velocity and competitive mode (docs/algorithms/copa.md)."""
 
-from __future__ import annotations
-
 import math
 
 import ack_path

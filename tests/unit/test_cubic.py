@@ -1,7 +1,5 @@
 """CUBIC against the formulas of RFC 9438, without simulator (docs/algorithms/cubic.md)."""
 
-from __future__ import annotations
-
 import ack_path
 import pytest
 from ack_path import PACKET, Path, make

@@ -1,7 +1,5 @@
 """eBCC: the rows of its Algorithm 1, and the window between and outside them (docs/algorithms/ebcc.md)."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The estimators that controllers share, with a clock moved by hand."""
 
-from __future__ import annotations
-
 import random
 
 from bbrgym import _testing as cc

@@ -1,7 +1,5 @@
 """Executors: one protocol for this machine, Ray, Dask and SLURM, and chunks of tasks that survive lost workers."""
 
-from __future__ import annotations
-
 import concurrent.futures.thread
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """Data packets that are overtaken, and a policer in front of the queue: alone and in scenarios."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from fractions import Fraction

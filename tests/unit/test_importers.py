@@ -1,7 +1,5 @@
 """Models of Stable-Baselines3, CleanRL and ONNX as agents: the same actions, and nothing in a file is executed."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -481,11 +479,7 @@ def test_a_constant_is_transposed_as_its_operator_says(tmp_path: Path) -> None:
     [
         ("x.onnx", b"\0", "it is no ONNX model"),
         ("x.onnx", b"\x3a\x0d\x2a\x0b\x10\1\x22\4\0\0\0\0\x42\1\xff", "its graph has no output"),  # a name in no UTF-8
-        (
-            "x.zip",
-            b"PK\6\7" + struct.pack("<LQL", 0, 0, 2) + b"PK\5\6" + b"\0" * 18,
-            "damaged: .* multiple disks",
-        ),
+        ("x.zip", b"PK\6\7" + struct.pack("<LQL", 0, 0, 2) + b"PK\5\6" + b"\0" * 18, "damaged: .* multiple disks"),
         ("x.zip", b"PK\5\6" + b"\0" * 18, "it is a zip file, but neither of Stable-Baselines3"),
     ],
 )

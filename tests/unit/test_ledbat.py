@@ -1,7 +1,5 @@
 """LEDBAT: a window steered by the queueing delay (RFC 6817; docs/algorithms/ledbat.md)."""
 
-from __future__ import annotations
-
 import ack_path
 import pytest
 from ack_path import Path, make

@@ -1,7 +1,5 @@
 """Flows whose ends are commands, in the engine on Linux's network stack; and the qlog of a stack."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """The engine on this machine's network stack, in real time: bounds are wide, and no two runs are compared."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """The metrics of a run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import get_args

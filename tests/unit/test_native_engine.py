@@ -1,7 +1,5 @@
 """The native engine: its scenarios, many at once, and that no packet appears or vanishes; see test_engine.py, too."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import math

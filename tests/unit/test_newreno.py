@@ -1,7 +1,5 @@
 """NewReno (RFC 5681, RFC 6582), without simulator (docs/algorithms/newreno.md)."""
 
-from __future__ import annotations
-
 from ack_path import PACKET, Hand, Path, make
 
 from bbrgym._testing import Recovery

@@ -3,8 +3,6 @@
 docs/decisions/ says how each is corrected. ns-3's own algorithms (`…-stock`) run uncorrected, as comparators.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

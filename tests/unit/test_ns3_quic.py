@@ -5,8 +5,6 @@ engine does not have (a packet's time on an access link, an ACK's on the return 
 without data), and what these ten microseconds grow into when flows compete.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any, get_args

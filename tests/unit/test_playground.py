@@ -1,7 +1,5 @@
 """The WebAssembly module beside native, and the page in Chromium. Both are built by `make playground`."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

@@ -1,7 +1,5 @@
 """A trained policy inside of the engines: what it sees, what it does about it, and when (docs/algorithms/policy.md)."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -1,7 +1,5 @@
 """Proximal policy optimisation (agents/ppo.py), with tiny networks. tests/unit/test_train.py has a learning canary."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path

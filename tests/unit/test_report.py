@@ -1,7 +1,5 @@
 """The report and its plots."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

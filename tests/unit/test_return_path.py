@@ -1,7 +1,5 @@
 """The way back of a flow's ACKs: an RTT that changes, losses, aggregation and jitter, alone and in scenarios."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

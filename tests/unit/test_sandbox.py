@@ -1,7 +1,5 @@
 """Code of unknown quality in confined forks: what it does is the text of its reply, and nothing else happens."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

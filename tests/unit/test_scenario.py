@@ -1,7 +1,5 @@
 """Scenarios: what is possible, what is refused and how, and that nothing is lost on the way."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """The search in the weights of a policy (agents/search.py), with few candidates and short episodes."""
 
-from __future__ import annotations
-
 import copy
 import subprocess
 import sys

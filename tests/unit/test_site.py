@@ -1,7 +1,5 @@
 """The documentation site: every page is written and has a place, and what the code says of itself is complete."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

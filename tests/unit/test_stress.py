@@ -1,7 +1,5 @@
 """The stress commands find what they look for: injected leaks, hangs, crashes and wrong results (tests/stress)."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json
@@ -75,13 +73,7 @@ class IsNeverTheSame(Sound):
 
 
 @pytest.mark.parametrize(
-    ("form", "rule"),
-    [
-        (Sound, None),
-        (LeavesFile, "left"),
-        (HangsAfterKill, "limit"),
-        (IsNeverTheSame, "result"),
-    ],
+    ("form", "rule"), [(Sound, None), (LeavesFile, "left"), (HangsAfterKill, "limit"), (IsNeverTheSame, "result")]
 )
 def test_a_storm_finds(form: type[Form], rule: str | None, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storm, "PHASES", ("idle",))

@@ -1,7 +1,5 @@
 """Suites: scenarios with criteria, the verdicts on them, and their page."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

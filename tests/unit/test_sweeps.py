@@ -1,7 +1,5 @@
 """Sweeps: launchers, sweepers, and their runs in MLflow."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A folder of trace files as a benchmark, what public sets there are, and the synthetic set."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

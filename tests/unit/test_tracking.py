@@ -1,7 +1,5 @@
 """Tracking: the run's folder is complete, MLflow has a copy, and no failure of MLflow ends a run."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

@@ -1,7 +1,5 @@
 """Training, its agents, and their evaluation, with tiny networks."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

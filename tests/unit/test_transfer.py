@@ -1,7 +1,5 @@
 """Flows between two machines: both ends on loopback, and peers that do not keep to the rules (docs/wire.md)."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

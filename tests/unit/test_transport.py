@@ -1,7 +1,5 @@
 """The native engine's sender and receiver, driven by hand: times in ns, amounts in bytes, packets of 1000."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Vegas: one step per round trip by the estimate of the queue (docs/algorithms/vegas.md)."""
 
-from __future__ import annotations
-
 import ack_path
 import pytest
 from ack_path import PACKET, Path, make

@@ -1,7 +1,5 @@
 """Workloads: how many flows arrive, when, and of which sizes (docs/scenarios.md#workloads)."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools
