@@ -1,4 +1,4 @@
-"""Interrupt every command at several moments and print a table: `python tests/interrupt.py [command …]`.
+"""Interrupt every command at several moments.
 
 A moment is an event: the process has loaded NumPy or PyTorch, has printed its first line, or has written a file. Each
 command must then end with one line, status 130 after SIGINT and 143 after SIGTERM, no traceback, no process left, and
@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -208,30 +207,3 @@ def _broken_files(folder: Path) -> list[str]:
         except Exception as error:
             broken.append(f"{path.relative_to(folder)} is broken: {error}")
     return broken
-
-
-def main(names: list[str]) -> int:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which the commands inherit: a background job ignores it
-    failures = 0
-    for name in names or CASES:
-        case = CASES[name]
-        for moment in case.moments:
-            for number in SIGNALS:
-                with tempfile.TemporaryDirectory() as folder:
-                    began = time.monotonic()
-                    try:
-                        wrong = interrupt(case, number, moment, Path(folder))
-                    except AssertionError as error:
-                        wrong = [str(error)]
-                failures += bool(wrong)
-                print(
-                    f"{name:18} {moment:45} {number.name:8} {time.monotonic() - began:5.1f} s  "
-                    f"{'; '.join(wrong) or 'ok'}",
-                    flush=True,
-                )
-    print(f"{failures} failures")
-    return int(failures > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,5 @@
 """The experiments of the papers and the ablations compose, are accepted, and have what they promise."""
 
-import math
 from functools import cache
 from typing import Any, cast
 
@@ -9,7 +8,6 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from paper_experiment import made_up_results
 
-from bbrgym import Scenario
 from bbrgym.baselines import registry
 from bbrgym.benchmark.plan import Benchmark
 from studies.papers.figures import paper_figure
@@ -44,10 +42,6 @@ def benchmark_of(experiment: str, preset: str = "quick") -> Benchmark:
 def paper_of(experiment: str) -> Paper:
     benchmark = benchmark_of(experiment)
     return load_paper(experiment, benchmark.scenarios, [competitor.name for competitor in benchmark.competitors])
-
-
-def scenario_of(experiment: str, name: str, preset: str = "quick") -> Scenario:
-    return benchmark_of(experiment, preset).scenarios[name]
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -112,22 +106,3 @@ def test_an_ablation_changes_what_it_is_about(experiment: str) -> None:
         changed = {key for key, value in variant.parameters.items() if float(value) != defaults[key]}
         assert changed == set(variant.parameters)
     assert len({tuple(sorted(variant.parameters.items())) for variant in variants}) == len(variants)
-
-
-@pytest.mark.parametrize(
-    ("experiment", "scenario", "packets"),
-    [
-        # One BDP of the longer flow: 100 Mbit/s x 50 ms of packets of 1000 bytes.
-        ("acw-latency", "1bdp", 625),
-        ("acw-rttfair-throughput-5bdp", "5bdp", 3125),
-        # min(rates) x 2 (access + bottleneck delay) / 1400 bytes, rounded down, and the device's 100.
-        ("ebcc-exp2-bandwidth", "access75", int(17.5e6 / 8 * 0.06 / 1400) + 100),
-        ("ebcc-exp2-bandwidth", "access15", int(5e6 / 8 * 0.06 / 1400) + 100),
-        ("ebcc-exp2-delay", "delay10", int(15e6 / 8 * 0.030 / 1400) + 100),
-        # 1 Mbit/s x 120 ms of packets of 536 bytes, rounded up, and the device's 100.
-        ("acd-sim-7flows-1mbps", "28packets", math.ceil(1e6 * 0.12 / 8 / 536)),
-        ("acd-sim-7flows-1mbps", "128packets", math.ceil(1e6 * 0.12 / 8 / 536) + 100),
-    ],
-)
-def test_buffers(experiment: str, scenario: str, packets: int) -> None:
-    assert scenario_of(f"paper/{experiment}", scenario).queue_packets == packets

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in commands (`tests/interrupt.py` prints a table of all commands)."""
+"""Ctrl-C and SIGTERM in commands; marked slow, in every command (`tests/interrupt.py`)."""
 
 import os
 import signal

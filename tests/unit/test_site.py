@@ -43,13 +43,6 @@ def test_every_page_has_one_place_in_the_navigation(build: ModuleType) -> None:
         build.navigation(["index.md"])
 
 
-def test_no_link_leads_nowhere(build: ModuleType) -> None:
-    for page in build.PAGES.rglob("*.md"):
-        text = re.sub(r"^(`{3,}).*?^\1$|`[^`]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-        for link in re.findall(r"\]\(([^)\s:#]+)(?:#[^)]*)?\)", text):
-            assert (page.parent / link).exists() or link.endswith(".svg"), f"{page}: {link}"
-
-
 @pytest.mark.parametrize(
     ("page", "names"),
     [

@@ -82,9 +82,9 @@ def test_a_storm_finds(form: type[Form], rule: str | None, watch: Watch, monkeyp
     slack_s = 300.0 if rule is None else 0.25
     found = storm.Storm(3, storm.Limits(timeout_s=0.0, start_s=0.0, slack_s=slack_s), {"form": form}, watch)
     found.run(0)
-    rules = {rule for rule, _ in found.report.violations}
+    rules = {rule for rule, _ in found.violations}
     assert rules == set() if rule is None else rule in rules
-    assert sum(found.report.kills.values()) == 1
+    assert found.kills.total() == 1
 
 
 # --- damaged input ----------------------------------------------------------------------------------------------------
