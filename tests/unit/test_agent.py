@@ -145,11 +145,6 @@ def test_acks_that_arrive_together_do_not_end_startup() -> None:
     assert seen["max_bandwidth_mbps"].max() > 45, "the first of eight waited for longest"
 
 
-def test_the_smallest_window_is_two_packets() -> None:
-    seen = Path(agent(cwnd_gain=0.25, pacing_gain=1.0), rate_mbps=1, rtt_ms=10).watch(5_000)
-    assert seen["cwnd"].min() == 2 * PACKET
-
-
 def test_gains_are_clamped_and_nan_changes_nothing() -> None:
     controller = agent(is_always_steered=1)
     path = Path(controller)
