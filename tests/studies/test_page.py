@@ -5,10 +5,13 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
+from bbrgym.benchmark.style import COLOURS, lighter
 from studies import page
 
 BEGIN, END = "<!-- begin: x -->", "<!-- end: x -->"
@@ -75,3 +78,17 @@ def test_figures_are_small_and_the_same_again(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(page, "MOST_FIGURE_BYTES", 1)
     with Image.open(io.BytesIO(draw(tmp_path, "smallest"))) as image:
         assert image.size == (700, 300)
+
+
+def test_small_areas_keep_their_colour(tmp_path: Path) -> None:
+    figure = Figure(figsize=(7, 3))
+    axes = figure.subplots()
+    for place, colour in enumerate(COLOURS):
+        axes.barh(place, 1, color=lighter(colour, 0.6))
+        axes.barh(place, 0.01, color=colour)
+    page.write_figure(figure, tmp_path / "results.md", "bars")
+    with Image.open(tmp_path / "results" / "bars.png") as image:
+        found = {colour for _, colour in image.convert("RGB").getcolors(10_000)}
+    for colour in COLOURS:
+        wanted = np.array(to_rgb(colour)) * 255
+        assert min(np.abs(np.array(other) - wanted).max() for other in found) < 8, colour

@@ -1,17 +1,21 @@
 """The experiments of the papers and the ablations compose, are accepted, and have what they promise."""
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, cast
 
+import numpy as np
+import pandas as pd
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
-from paper_experiment import made_up_results
 
+from bbrgym import Scenario
 from bbrgym.baselines import registry
+from bbrgym.benchmark.metrics import MEASURED
 from bbrgym.benchmark.plan import Benchmark
 from studies.papers.figures import paper_figure
-from studies.papers.published import CLAIMS, Paper, load_paper
+from studies.papers.published import CLAIMS, Paper, PaperFigure, load_paper
 
 PAPER = sorted(path.stem for path in CLAIMS.glob("paper/*.yaml"))
 ABLATION = sorted(path.stem for path in CLAIMS.glob("ablation/*.yaml"))
@@ -60,15 +64,35 @@ def test_every_experiment_has_what_its_paper_published(experiment: str) -> None:
     assert all(" " in entry.because for entry in paper.published if entry.because)  # else no name in reasons.yaml
 
 
+def made_up_results(scenarios: Mapping[str, Scenario], competitors: Sequence[str]) -> pd.DataFrame:
+    random = np.random.default_rng(7)
+    rows = []
+    for name, scenario in scenarios.items():
+        for competitor in competitors:
+            run = dict.fromkeys(MEASURED, 1.0) | {"link_jain": 0.5 + 0.5 * random.random(), "convergence_s": 2.0}
+            names = {"scenario": name, "competitor": competitor, "seed": 1, "key": "-", "trace_hash": "1"}
+            for index, flow in enumerate(scenario.flows):
+                of_flow = {"flow": index, "rtt_ms": flow.rtt_ms, "algorithm": competitor}
+                rows.append(run | of_flow | {"throughput_mbps": 9 + random.random()} | names)
+    return pd.DataFrame(rows)
+
+
 @pytest.mark.parametrize("experiment", ALL)
 def test_every_figure_can_be_drawn(experiment: str) -> None:
     scenarios = benchmark_of(experiment).scenarios
     names = [competitor.name for competitor in benchmark_of(experiment).competitors][:2]
     figure = paper_of(experiment).figure
     assert figure is not None
-    results = made_up_results(scenarios, names, seeds=1)
+    results = made_up_results(scenarios, names)
     shown = paper_figure(figure, results, scenarios, paper_of(experiment).published)
     assert all(axes.has_data() for axes in shown.axes if axes.get_visible())
+
+
+def test_two_scenarios_are_never_one_point_of_a_figure() -> None:
+    scenarios = {name: Scenario(loss=0.0, buffer_bdp=depth) for name, depth in (("deep", 5), ("shallow", 1))}
+    figure = PaperFigure(title="Figure 1", y=("link_jain",), x="loss")
+    with pytest.raises(ValueError, match=r"'deep' and 'shallow' at the same loss=0: give it a panel"):
+        paper_figure(figure, made_up_results(scenarios, ["bbr"]), scenarios, ())
 
 
 @pytest.mark.parametrize("experiment", ALL)

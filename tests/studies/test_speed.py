@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,16 @@ def test_a_run_prints_every_table_and_writes_the_page(
         assert f"| {row} |" in written
     assert "* repetitions: 1 in " in written
     assert "nan" not in written
+
+
+@needs_ns3
+def test_what_ns3_costs_is_what_both_processes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Native has Python in the same process; ns-3's own must count too."""
+    monkeypatch.setattr(speed, "_cpu_s", lambda pid: 0.0)  # nothing that is seen of the worker
+    row = "buffer of 5 BDP"
+    samples = speed.measure_packets(MICRO, row, 1)
+    cpu_s = 5.0 * MICRO.scale / samples[speed.Cell(speed.PACKETS, row, "ns-3, simulated s/s")][0]
+    assert cpu_s > 1.001 / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize("engine", [pytest.param("ns3", marks=needs_ns3), "native"])

@@ -300,6 +300,30 @@ def test_a_probe_carries_what_is_lost_or_new_or_the_oldest():
     assert probe(5 * PACKET, (0, 1)) == (5, 2, PACKET, True)
 
 
+def test_an_overdue_probe_is_due_now_and_never_in_the_past():
+    # With a long and steady RTT, whose deviation is down to 1 ms, 9/8 of it is longer than a probe timeout.
+    hand = Hand(cwnd=3, rtt_ms=1000)
+    for number in range(40):
+        hand.send(number * 1000, 1)
+        hand.ack((number + 1) * 1000, number)
+    now = 40_000
+    hand.decide(cwnd=4 * PACKET)
+    hand.send(now, 4)
+    now += 1000
+    hand.ack(now, (41, 43))  # recovery begins
+    assert numbers(hand.send(now)) == [44, 45, 46, 47]
+    assert hand.timer_ms == now + 1000 + 1 + 40
+    hand.ack(now + 1000, 45)
+    assert hand.timer_ms == now + 1125
+    hand.decide(cwnd=1)
+    hand.fire(now + 1125)
+    assert hand.send(now + 1125) == []
+    assert hand.timer_ms == now + 1125
+    hand.fire(now + 1125)
+    assert len(hand.send(now + 1125)) == 1
+    assert hand.timer_ms > now + 1125
+
+
 # Persistent congestion (section 7.6)
 
 
@@ -585,6 +609,16 @@ def test_a_probe_does_not_wait_for_the_pace_and_is_paid_for():
     hand.decide(cwnd=100 * PACKET)
     assert len(hand.send(now)) == 3, "the burst before it has been paid for long ago"
     assert hand.timer_ms == now + 3
+
+
+def test_a_probe_adds_to_a_debt():
+    hand = paced_hand(0.008, 3 * PACKET, cwnd=100, rtt_ms=10)  # 1 s a packet
+    hand.send(0)
+    hand.fire()
+    assert len(hand.send(70)) == 1
+    hand.ack(80, (0, 3))
+    hand.send(80)
+    assert hand.timer_ms == 70 + 4000
 
 
 def test_the_slowest_pace_does_not_overflow():
