@@ -33,7 +33,6 @@ class Case:
         command: what follows `python -m`.
         file: pattern of a file or folder that appears while it works; None if it writes none.
         module: part of the name of an extension module that it loads while it starts; the other moment is NumPy.
-        has_children: whether it starts processes.
         has_output: whether it prints a line before it ends.
     """
 
@@ -41,7 +40,6 @@ class Case:
     file: str | None = None
     module: str | None = None
     has_output: bool = True
-    has_children: bool = False
 
     @property
     def name(self) -> str:
@@ -53,7 +51,6 @@ class Case:
         moments += [self.module] if self.module else []
         moments += ["line"] if self.has_output else []
         moments += [self.file] if self.file else []
-        moments += ["process"] if self.has_children else []
         return (*moments, f"twice {moments[-1]}")
 
 
@@ -114,9 +111,6 @@ CASES = {
     "ns3": Case(("bbrgym.cli", "ns3", "--openGymPort=5999", "--simSeed=0"), None, "_zmq"),
     "ui": Case(("bbrgym.cli", "ui", "--port=5998"), "runs/mlflow.db"),
     "papers": Case(("studies.papers",), f"runs/benchmark/*/{RUN}"),
-    "league": Case(("studies.league", "preset=quick"), f"runs/benchmark/*/{RUN}"),
-    "agreement": Case(("studies.agreement",), f"runs/benchmark/*/{RUN}", has_output=False),
-    "speed": Case(("studies.speed", "--quick"), has_output=False, has_children=True),
 }
 
 
@@ -160,8 +154,6 @@ def interrupt(case: Case, number: signal.Signals, moment: str, folder: Path) -> 
 def _has_come(moment: str, pid: int, folder: Path) -> bool:
     if moment == "line":
         return any((folder / name).stat().st_size > 0 for name in ("output", "errors"))
-    if moment == "process":
-        return bool(psutil.Process(pid).children())
     if "/" in moment or "." in moment:
         return any(True for _ in folder.glob(moment))
     try:

@@ -3,8 +3,8 @@
     make storm ARGS="--kills 1000 --seed 1"
 
 A process that serves an environment of this process gets a random signal (KILL, SEGV, TERM, STOP) in a random phase
-(start, reset, step, idle, close) of a random form of the environment (engine, single, vector, VecEnv, parallel), over
-ns-3 or, where this machine can run it, over the kernel's network stack.
+(start, reset, step, idle, close) of an engine alone or of a vector environment, over ns-3 or, where this machine can
+run it, over the kernel's network stack.
 
 What must hold:
     limit       every call returns, or fails with EngineError, within its documented limit (and `--slack`)

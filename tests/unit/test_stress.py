@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stress import mutants, storm
@@ -34,7 +35,7 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
 class Sound(Form):
     """An environment whose worker does nothing; every subclass has a defect."""
 
-    def _make(self) -> None:
+    def _make(self, engine: str, options: dict[str, Any]) -> None:
         self._worker: ChildProcess | None = None
 
     def _reset(self, seed: int) -> bytes:
