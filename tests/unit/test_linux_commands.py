@@ -210,22 +210,17 @@ def count_running(token: str) -> int:
     return count
 
 
-def test_nothing_of_a_client_that_never_ends_outlives_its_episode(engine: LinuxEngine) -> None:
-    token = str(uuid.uuid4())
-    engine.reset(Scenario(duration_s=60, flows=(endless(token),)), 1)
-    while count_running(token) < 4:
-        engine.step(100)
-    engine.reset(Scenario(flows=(Flow("cubic"),)), 1)
-    wait_for(lambda: count_running(token) == 0)
-
-
-def test_nothing_of_commands_is_left_of_a_killed_worker(engine: LinuxEngine) -> None:
+@pytest.mark.parametrize("ending", ["the next episode", "a killed worker"])
+def test_nothing_of_a_client_that_never_ends_is_left_after(engine: LinuxEngine, ending: str) -> None:
     token = str(uuid.uuid4())
     engine.reset(Scenario(duration_s=60, flows=(endless(token),)), 1)
     while count_running(token) < 4:
         engine.step(100)
     assert engine.pid is not None
-    os.kill(engine.pid, signal.SIGKILL)
+    if ending == "the next episode":
+        engine.reset(Scenario(flows=(Flow("cubic"),)), 1)
+    else:
+        os.kill(engine.pid, signal.SIGKILL)
     wait_for(lambda: count_running(token) == 0)
 
 
