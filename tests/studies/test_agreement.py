@@ -148,6 +148,11 @@ def test_neighbours_in_every_engine_tell_what_the_seeds_do_not(
     assert agreement.cause(dataclasses.replace(one, others_neighbours=near), found) == expected
 
 
+def test_what_is_sent_again_without_a_loss() -> None:
+    assert _run(retransmission_rate=0.05, loss_rate=0.02).unnecessary_rate == pytest.approx(0.03)
+    assert _run(retransmission_rate=0.02, loss_rate=0.021).unnecessary_rate == 0, "the last losses are not repaired yet"
+
+
 # The command
 
 

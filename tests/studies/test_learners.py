@@ -25,6 +25,14 @@ def test_a_job_trains_in_the_environment_of_the_reference(learner: str) -> None:
     assert config["seed"] == 7
 
 
+def test_short_trainings_come_first_and_one_of_each_learner_before_a_second() -> None:
+    found = list(learners.jobs(["ppo", "sac"], [2, 10], [1, 2]))
+    assert [(job.minutes, job.seed, job.learner) for job in found] == sorted(
+        (job.minutes, job.seed, job.learner) for job in found
+    )
+    assert len({job.path for job in found}) == 8
+
+
 def test_the_table_has_the_finished_trainings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(learners, "RUNS", tmp_path)
     monkeypatch.setattr(learners, "COUNT", 2)

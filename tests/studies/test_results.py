@@ -47,6 +47,15 @@ def test_a_page_that_is_asked_for_is_made(made: list[str], monkeypatch: pytest.M
     assert made == ["long", "long"]
 
 
+def test_a_list_makes_nothing(
+    made: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["results", "--list"])
+    assert results.main() == 0
+    assert not made
+    assert "12 min" in capsys.readouterr().err
+
+
 def test_every_page_of_results_has_commands() -> None:
     pages = Path(__file__).parents[2].glob("docs/results/*.md")
     assert {page.stem for page in pages} == set(results.PAGES)

@@ -71,7 +71,6 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "scenario=single", "scenario.rate_mbps=-1"], "rate_mbps must be in"),
         (["train", "scenario=single", "sede=1"], "bbrgym: unknown key 'sede' (did you mean seed?)"),
         (["train", "-m", "scenario=single", "agent=sca,ppo"], "bbrgym: unknown agent 'sca' (did you mean 'sac'?)"),
         (["train", "train.resume=nowhere"], "'nowhere' holds no training"),
@@ -208,6 +207,14 @@ def test_cfg_prints_and_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None
     assert "algorithm: sac" in printed
     assert "rate_mbps: 3\n" in printed
     assert not Path("runs").exists()
+
+
+def test_an_experiment_of_trainings_is_no_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path("mine/experiment")
+    folder.mkdir(parents=True)
+    (folder / "long.yaml").write_text("# @package _global_\ntrain: {total_steps: 1000000}\n")
+    assert main(["benchmark", "--config-dir", "mine", "experiment=long"]) == 1
+    assert "experiment=long belongs to bbrgym train, not to benchmark" in capsys.readouterr().err
 
 
 def test_a_demonstration_from_training_to_the_report(

@@ -72,11 +72,6 @@ def test_rows_of_random_scenarios_equal_native(engine: Any, seed: int) -> None:
     assert_equal(engine, random_scenario(random.Random(seed)), seed)
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_rows_of_presets_equal_native(engine: Any, name: str) -> None:
-    assert_equal(engine, native_of(PRESETS[name]["scenario"] | {"duration_s": 10}), seed=1)
-
-
 def native_of(plain: dict[str, Any]) -> Scenario:
     """Return the scenario of the page's names of policies."""
     paths = {"linear": str(playground.LINEAR), "reference": None, None: None}

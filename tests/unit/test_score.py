@@ -95,6 +95,11 @@ def test_the_yardsticks_are_all_published_algorithms_and_ours():
     assert names == set(registry.controllers()) - {"agent", "bbr-acd-ns3-published"} | {"constant"}
 
 
+@pytest.mark.parametrize("what", [str(REFERENCE), str(REFERENCE / "policy.npz")])
+def test_a_policy_is_found_by_its_folder_and_by_its_weights(what: str):
+    assert Path(str(Candidate.of(what).competitor.policy)).samefile(REFERENCE)
+
+
 _all_yardsticks = scores.yardsticks
 
 # --- candidates -----------------------------------------------------------------------------------------------------

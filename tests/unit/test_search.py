@@ -176,9 +176,7 @@ def test_an_evaluation_is_the_same_in_one_call_and_step_by_step() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"agent": {"populaton": 3}}, "agent 'cma': unknown key 'populaton'"),
         ({"agent": {"population": 3}}, "agent.population must be"),
-        ({"agent": {"fitness": "power"}}, "unknown agent.fitness 'power'"),
         ({"agent": {"net_arch": [0]}}, "agent.net_arch must be"),
         ({"engine": {"name": "fake"}}, "agent 'cma' needs the engine 'native', got 'fake'"),
         (
