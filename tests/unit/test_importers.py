@@ -164,36 +164,30 @@ class CleanRlPpo(nn.Module):
         return torch.clip(self.actor_mean(seen), -1, 1)
 
 
-class CleanRlSac(nn.Module):
-    """The layers and names of CleanRL's sac_continuous_action."""
+class CleanRlOffPolicy(nn.Module):
+    """The layers and names of CleanRL's sac_continuous_action and td3_continuous_action."""
 
-    def __init__(self, scale: float = 1.0) -> None:
+    def __init__(self, mean: str, scale: float = 1.0) -> None:
         super().__init__()
-        self.fc1, self.fc2 = nn.Linear(INPUTS, 16), nn.Linear(16, 16)
-        self.fc_mean, self.fc_logstd = nn.Linear(16, 2), nn.Linear(16, 2)
-        self.register_buffer("action_scale", torch.full((2,), scale))
+        self.mean = mean
+        for name, inputs, outputs in (("fc1", INPUTS, 16), ("fc2", 16, 16), (mean, 16, 2)):
+            self.add_module(name, nn.Linear(inputs, outputs))
+        if mean == "fc_mean":
+            self.fc_logstd = nn.Linear(16, 2)
+        self.register_buffer("action_scale", torch.full((1, 2), scale))
         self.register_buffer("action_bias", torch.zeros(2))
 
     def forward(self, seen: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.fc_mean(torch.relu(self.fc2(torch.relu(self.fc1(seen))))))
-
-
-class CleanRlTd3(nn.Module):
-    """The layers and names of CleanRL's td3_continuous_action."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc1, self.fc2, self.fc_mu = nn.Linear(INPUTS, 16), nn.Linear(16, 16), nn.Linear(16, 2)
-        self.register_buffer("action_scale", torch.ones(1, 2))
-        self.register_buffer("action_bias", torch.zeros(1, 2))
-
-    def forward(self, seen: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.fc_mu(torch.relu(self.fc2(torch.relu(self.fc1(seen))))))
+        return torch.tanh(self.get_submodule(self.mean)(torch.relu(self.fc2(torch.relu(self.fc1(seen))))))
 
 
 @pytest.mark.parametrize(
     ("module", "is_tuple", "algorithm"),
-    [(CleanRlPpo(), False, "ppo"), (CleanRlSac(), False, "sac"), (CleanRlTd3(), True, "td3")],
+    [
+        (CleanRlPpo(), False, "ppo"),
+        (CleanRlOffPolicy("fc_mean"), False, "sac"),
+        (CleanRlOffPolicy("fc_mu"), True, "td3"),
+    ],
 )
 def test_an_agent_of_cleanrl(module: nn.Module, is_tuple: bool, algorithm: str, tmp_path: Path) -> None:
     shake(module)
@@ -210,11 +204,11 @@ def test_an_agent_of_cleanrl(module: nn.Module, is_tuple: bool, algorithm: str, 
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        (CleanRlSac(scale=2.0).state_dict(), "action_scale 1 and action_bias 0"),
+        (CleanRlOffPolicy("fc_mean", scale=2.0).state_dict(), "action_scale 1 and action_bias 0"),
         (nn.Sequential(nn.Linear(6, 2)).state_dict(), "none of CleanRL's continuous agents"),
         (CleanRlPpo().state_dict() | {"embedding.weight": torch.zeros(2)}, "does not have: embedding.weight"),
         ({k: v for k, v in CleanRlPpo().state_dict().items() if "mean.2" not in k}, r"layers at \[0, 4\]"),
-        ({k: v for k, v in CleanRlSac().state_dict().items() if k != "fc2.bias"}, "it has no fc2.bias"),
+        ({k: v for k, v in CleanRlOffPolicy("fc_mean").state_dict().items() if k != "fc2.bias"}, "it has no fc2.bias"),
         ([1, 2], "it is no state_dict"),
     ],
 )
