@@ -102,6 +102,17 @@ def test_the_link_loses_everything_while_it_is_bad_and_nothing_else(native: Engi
     assert arrived[good].mean() > 0.3
 
 
+def test_a_burst_by_packets_stops_a_lone_flow(native: Engine) -> None:
+    """20 packets take 8 ms on the link."""
+    still = {}
+    for bursts in ({"loss_burst_packets": 20.0}, {"loss_burst_ms": 8.0}):
+        scenario = Scenario(rate_mbps=20, duration_s=120, loss=0.01, flows=(Flow("cubic", rtt_ms=40),), **bursts)
+        arrived = rows_of(bbrgym.simulate(scenario, native, SEED))["arrived_bytes"]
+        still[next(iter(bursts))] = (arrived == 0).mean()
+    assert still["loss_burst_packets"] > 0.5
+    assert still["loss_burst_ms"] < 0.1
+
+
 # Jitter
 
 JITTER = {"rtt_ms": 30.0, "jitter_ms": 10.0}

@@ -234,6 +234,8 @@ def test_a_training_in_the_store(root: Path) -> None:
     # The episodes of its evaluations.
     episodes = json.loads((directory / "evaluation_scenarios.json").read_text())
     spec = EpisodeSpec.from_config(config)
+    training = json.loads((directory / "training_scenarios.json").read_text())
+    assert Distribution.from_dict(training) == spec.distribution
     with closing(SharedPolicyVecEnv(spec, 3)) as env:
         env.seed(EVALUATION_SEED)
         env.reset()
