@@ -4,8 +4,6 @@ Packets leave when window and pacing allow, queue at a fixed rate, and come back
 packet is lost if the queue is full or if `lose` says so; the sender learns of it from the third later ACK.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Rounds of ACKs made by hand for the BBRs that have BBRv2's phases."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A pickle that shows whether it was executed."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

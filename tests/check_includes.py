@@ -3,8 +3,6 @@
 `python tests/check_includes.py` prints every include that breaks a rule and exits with 1 if there is one.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What all tests share: engines, settings, and one MLflow database."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import gc

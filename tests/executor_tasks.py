@@ -1,7 +1,5 @@
 """What workers of executors do in tests, as functions that other processes can import."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An engine for tests, registered as "fake": the native one, which can fail and remembers what it was asked."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """What happens in a fork of this process."""
 
-from __future__ import annotations
-
 import os
 import traceback
 from collections.abc import Callable

@@ -4,8 +4,6 @@
 rows up to it. The file also has a hash of the parameters with their defaults and ranges.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path as FilePath

@@ -1,7 +1,5 @@
 """Controllers in C that do what a controller must not do: the table of docs/score.md."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Tasks in this process, instead of starting one that imports everything for seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any

@@ -1,18 +1,15 @@
-"""Interrupt every command at several moments and print a table: `python tests/interrupt.py [command …]`.
+"""Interrupt every command at several moments.
 
 A moment is an event: the process has loaded NumPy or PyTorch, has printed its first line, or has written a file. Each
 command must then end with one line, status 130 after SIGINT and 143 after SIGTERM, no traceback, no process left, and
 only whole files. At the moment "twice", the signal comes again while the command ends.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,7 +33,6 @@ class Case:
         command: what follows `python -m`.
         file: pattern of a file or folder that appears while it works; None if it writes none.
         module: part of the name of an extension module that it loads while it starts; the other moment is NumPy.
-        has_children: whether it starts processes.
         has_output: whether it prints a line before it ends.
     """
 
@@ -44,7 +40,6 @@ class Case:
     file: str | None = None
     module: str | None = None
     has_output: bool = True
-    has_children: bool = False
 
     @property
     def name(self) -> str:
@@ -56,7 +51,6 @@ class Case:
         moments += [self.module] if self.module else []
         moments += ["line"] if self.has_output else []
         moments += [self.file] if self.file else []
-        moments += ["process"] if self.has_children else []
         return (*moments, f"twice {moments[-1]}")
 
 
@@ -78,8 +72,7 @@ CASES = {
     "train -m": Case(SWEEP, f"sweep/0/{CHECKPOINT}", TORCH),
     "train -m local": Case((*SWEEP, "hydra/launcher=local"), f"sweep/*/{CHECKPOINT}"),
     "train -m optuna": Case(
-        (*SWEEP, "hydra/sweeper=optuna", "hydra/launcher=local", "hydra.sweeper.n_trials=4"),
-        f"sweep/*/{CHECKPOINT}",
+        (*SWEEP, "hydra/sweeper=optuna", "hydra/launcher=local", "hydra.sweeper.n_trials=4"), f"sweep/*/{CHECKPOINT}"
     ),
     "train -m ray": Case((*SWEEP, "hydra/launcher=ray_local"), f"sweep/*/{CHECKPOINT}"),
     "train -m slurm": Case((*SWEEP, "hydra/launcher=slurm", "hydra.launcher.cluster=local"), f"sweep/*/{CHECKPOINT}"),
@@ -118,9 +111,6 @@ CASES = {
     "ns3": Case(("bbrgym.cli", "ns3", "--openGymPort=5999", "--simSeed=0"), None, "_zmq"),
     "ui": Case(("bbrgym.cli", "ui", "--port=5998"), "runs/mlflow.db"),
     "papers": Case(("studies.papers",), f"runs/benchmark/*/{RUN}"),
-    "league": Case(("studies.league", "preset=quick"), f"runs/benchmark/*/{RUN}"),
-    "agreement": Case(("studies.agreement",), f"runs/benchmark/*/{RUN}", has_output=False),
-    "speed": Case(("studies.speed", "--quick"), has_output=False, has_children=True),
 }
 
 
@@ -164,8 +154,6 @@ def interrupt(case: Case, number: signal.Signals, moment: str, folder: Path) -> 
 def _has_come(moment: str, pid: int, folder: Path) -> bool:
     if moment == "line":
         return any((folder / name).stat().st_size > 0 for name in ("output", "errors"))
-    if moment == "process":
-        return bool(psutil.Process(pid).children())
     if "/" in moment or "." in moment:
         return any(True for _ in folder.glob(moment))
     try:
@@ -211,30 +199,3 @@ def _broken_files(folder: Path) -> list[str]:
         except Exception as error:
             broken.append(f"{path.relative_to(folder)} is broken: {error}")
     return broken
-
-
-def main(names: list[str]) -> int:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which the commands inherit: a background job ignores it
-    failures = 0
-    for name in names or CASES:
-        case = CASES[name]
-        for moment in case.moments:
-            for number in SIGNALS:
-                with tempfile.TemporaryDirectory() as folder:
-                    began = time.monotonic()
-                    try:
-                        wrong = interrupt(case, number, moment, Path(folder))
-                    except AssertionError as error:
-                        wrong = [str(error)]
-                failures += bool(wrong)
-                print(
-                    f"{name:18} {moment:45} {number.name:8} {time.monotonic() - began:5.1f} s  "
-                    f"{'; '.join(wrong) or 'ok'}",
-                    flush=True,
-                )
-    print(f"{failures} failures")
-    return int(failures > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

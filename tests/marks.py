@@ -1,7 +1,5 @@
 """Marks that several test files share."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import pytest

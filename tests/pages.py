@@ -1,7 +1,5 @@
 """Pages of docs/results for tests: their marks without what is between them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"

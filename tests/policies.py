@@ -1,7 +1,5 @@
 """Policies for tests: small agents with made-up weights, controllers that run one, and what these must do."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random scenarios of every kind, and what must be true of any run."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import random

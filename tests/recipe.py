@@ -5,8 +5,6 @@ CONTRIBUTING.md, builds the copy without ns-3, writes the golden trace, and runs
 affect. At the end, nothing may have changed but the parts that CONTRIBUTING.md names. It needs no network.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Queue disciplines as their RFCs write them, to compare with C++: slow, and in the RFCs' own names."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Tasks of sweeps, as functions that other processes can import."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

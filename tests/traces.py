@@ -1,7 +1,5 @@
 """Episodes of engines in tests: their numbers as bytes, and the columns of a trace by name."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd

@@ -1,7 +1,5 @@
 """Small trainings for tests: tiny networks and short episodes."""
 
-from __future__ import annotations
-
 import copy
 import io
 from pathlib import Path
@@ -42,13 +40,7 @@ CONFIG: dict[str, Any] = {
     "engine": {"name": "fake"},
     "agent": PPO,
     "seed": 3,
-    "train": {
-        "total_steps": 192,
-        "n_envs": 2,
-        "eval_every": 128,
-        "eval_episodes": 2,
-        "checkpoint_every": 64,
-    },
+    "train": {"total_steps": 192, "n_envs": 2, "eval_every": 128, "eval_episodes": 2, "checkpoint_every": 64},
     "tracking": {"backend": "none"},
 }
 

@@ -1,7 +1,5 @@
 """The other end of a UDP flow, byte by byte (docs/wire.md): what a hostile or unusual peer would send."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import time

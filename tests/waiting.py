@@ -1,7 +1,5 @@
 """What tests ask of the operating system: events, processes and ports."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable

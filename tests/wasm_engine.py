@@ -1,7 +1,5 @@
 """The WebAssembly module in wasmtime, without a browser."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

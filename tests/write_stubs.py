@@ -1,7 +1,5 @@
 """Write the committed type stubs of the extension modules; with --check, fail if one is out of date."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """The contract of every registered controller, and the files that belong to it."""
 
-from __future__ import annotations
-
 import math
 import random
 from pathlib import Path as FilePath

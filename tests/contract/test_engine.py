@@ -4,8 +4,6 @@ Tests of an engine in real time cost that time, and hold on a busy machine: they
 cannot run it they are skipped, with the engine's own reason.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import inspect

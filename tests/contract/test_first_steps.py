@@ -1,7 +1,5 @@
 """What a newcomer meets first: on every id the agent that does nothing lives, and its numbers are of order one."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import gymnasium

@@ -1,7 +1,5 @@
 """The environment of several agents: PettingZoo's tests, inactive agents, and that it equals the other forms."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 import warnings
@@ -40,16 +38,8 @@ STOPPED = Scenario(
     ),
 )
 """The first two leave before the third comes; of the last two one is stopped in a step's middle, one by the end."""
-ACTIVE = {
-    "flow_0": (0.0, 1.4, 15),  # stops at 1.5
-    "flow_2": (0.5, 1.2, 8),  # starts at 0.55, stops at 1.25
-    "flow_3": (2.5, 3.9, 15),
-    "flow_4": (3.2, 3.6, 5),  # stops at 3.65
-}
-"""Of `STOPPED`: when each agent's first and last active steps begin, and how many they are."""
 COMING = dataclasses.replace(
-    STOPPED,
-    flows=(*STOPPED.flows[:2], Flow("agent", rtt_ms=30.0, start_s=0.55, size_bytes=50_000), *STOPPED.flows[3:]),
+    STOPPED, flows=(*STOPPED.flows[:2], Flow("agent", rtt_ms=30.0, start_s=0.55, size_bytes=50_000), *STOPPED.flows[3:])
 )
 """The second one leaves when it has delivered what it has."""
 DRAWN = Distribution.from_dict(
@@ -163,17 +153,6 @@ class TestNeutral:
         assert lived[0] == lived[1]
         assert len(lived[0]) > 40
 
-    def test_who_is_active_when(self) -> None:
-        env = make(STOPPED)
-        _, infos = env.reset(seed=1)
-        active: dict[str, list[float]] = {}
-        while env.agents:
-            for agent, info in infos.items():
-                if info["can_act"]:
-                    active.setdefault(agent, []).append(round(info["time_s"], 6))
-            *_, infos = env.step(act(env))
-        assert {agent: (at[0], at[-1], len(at)) for agent, at in active.items()} == ACTIVE
-
     @pytest.mark.parametrize("size_bytes", [50_000, None])
     def test_completion_of_every_flow_terminates(self, size_bytes: int | None) -> None:
         flows = (Flow("agent", size_bytes=100_000), Flow("agent", start_s=0.5, size_bytes=size_bytes), Flow("bbr"))
@@ -212,15 +191,6 @@ class TestAbsent:
                 else:
                     assert agent in env.agents
         assert ends == dict.fromkeys(("flow_0", "flow_3", "flow_4"), (False, True)) | {"flow_2": (True, False)}
-
-    def test_a_reset_waits_for_the_first_agent(self) -> None:
-        late = Scenario(duration_s=2.0, flows=(Flow("bbr"), Flow("agent", start_s=1.2), Flow("agent", start_s=1.5)))
-        env = make_absent(late)
-        observations, infos = env.reset(seed=1)
-        assert env.agents == ["flow_1"] == list(observations) == list(infos)
-        assert infos["flow_1"]["time_s"] == pytest.approx(1.2)
-        assert infos["flow_1"]["link_utilisation"] > 0.5  # the other flow has sent meanwhile
-        assert sum(1 for _ in play(env)) == 8
 
 
 class TestEqualToOtherForms:

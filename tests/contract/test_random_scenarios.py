@@ -1,7 +1,5 @@
 """Random scenarios of every kind: each engine gets through all of them, and the rows are possible."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 

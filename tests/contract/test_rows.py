@@ -1,7 +1,5 @@
 """The columns of envs/columns.def: a policy reads no others, and C++ that leaves one out does not compile."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -26,10 +24,7 @@ def test_a_policy_sees_nothing_but_columns() -> None:
 @needs_compiler
 @pytest.mark.parametrize(
     ("entry", "source", "row"),
-    [
-        ("FLOW_COLUMN", "envs/transport/flow_row.cc", "FlowRow"),
-        ("LINK_COLUMN", "envs/model/bottleneck.cc", "LinkRow"),
-    ],
+    [("FLOW_COLUMN", "envs/transport/flow_row.cc", "FlowRow"), ("LINK_COLUMN", "envs/model/bottleneck.cc", "LinkRow")],
 )
 def test_a_column_without_formula_does_not_compile(entry: str, source: str, row: str, tmp_path: Path) -> None:
     columns = (ROOT / "envs" / "columns.def").read_text()

@@ -1,7 +1,5 @@
 """The rollout of CleanRL's ppo_continuous_action.py: its order of calls, shapes and names, without its updates."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The recipes of docs/recipes.md as code to run."""
 
-from __future__ import annotations
-
 import os
 import re
 import runpy

@@ -1,7 +1,5 @@
 """Every recipe of docs/recipes.md, run with its library."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """Write the table of clients at the end of docs/recipes.md from the report of its tests; `make clients` does so."""
 
-from __future__ import annotations
-
 import platform
 import sys
 from importlib import metadata

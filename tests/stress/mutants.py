@@ -10,8 +10,6 @@ Survivors are printed. `mutants.json` has those that somebody has looked at and 
 from the original, so they do not count. At least 90 % of the others must be killed.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import importlib
@@ -251,6 +249,7 @@ class Workshop:
 def tests_of(file: str) -> tuple[str, ...]:
     """Return the arguments of pytest for a mutant of a file: the tests that look at it, the likeliest to fail first."""
     stem, contract = Path(file).stem, "tests/contract/test_controllers.py"
+    runs = "tests/unit/test_native_engine.py::test_random_runs_have_their_golden_hash"
     own = f"tests/unit/test_{stem}.py"
     if file.startswith("envs/transport/"):
         first = own if (ROOT / own).is_file() else "tests/unit/test_transport.py"
@@ -260,13 +259,13 @@ def tests_of(file: str) -> tuple[str, ...]:
     if file.startswith("baselines/cc/policy"):
         return "tests/unit/test_policy.py", "tests/unit/test_env_parts.py", "tests/unit/test_export.py"
     if stem == "agent":
-        return own, contract, "-k", "agent or not test_controllers"
+        return own, contract, runs, "-k", "agent or not test_controllers"
     of_stem = [test for test in (own, f"tests/unit/test_{stem}_cases.py") if (ROOT / test).is_file()]
     if stem not in ("bbr", "bbr2", "bbr3") and of_stem:  # an algorithm that shares no tests with others
-        return *of_stem, contract, "-k", f"{stem.replace('_', '-')} or not test_controllers"
+        return *of_stem, contract, runs, "-k", f"{stem.replace('_', '-')} or not test_controllers"
     names = dict.fromkeys((stem, "estimators", "bbr", "bbr2", "bbr3", "bbr3_cases", "cubic", "agent", "transport"))
     shared = [f"tests/unit/test_{name}.py" for name in names]
-    return (*(test for test in shared if (ROOT / test).is_file()), contract)
+    return (*(test for test in shared if (ROOT / test).is_file()), contract, runs)
 
 
 def load_judged() -> list[Mutant]:

@@ -1,7 +1,5 @@
 """What this process and its descendants hold: processes, descriptors, threads, files and sockets."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import glob
@@ -12,7 +10,7 @@ import time
 import uuid
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 MARK: Final = "BBRGYM_STRESS"
 """The environment variable by which descendants are found, whoever has adopted them."""
@@ -31,7 +29,7 @@ class Held:
     files: frozenset[str]
     sockets: frozenset[str]
 
-    def beyond(self, before: Held) -> dict[str, str]:
+    def beyond(self, before: Self) -> dict[str, str]:
         """Return what is held now and was not before, by kind."""
         more: dict[str, str] = {}
         for kind in KINDS:

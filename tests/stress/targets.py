@@ -1,7 +1,5 @@
 """What reads input from outside, with valid inputs to damage."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json

@@ -1,7 +1,5 @@
 """Native agrees with ns-3 within bounds, and the command that measures it compares what it says."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -30,11 +28,6 @@ SCENARIO = Scenario(rate_mbps=10, flows=(Flow("bbr", 40), Flow("cubic", 20)))
     ("scenario", "bounds"),
     [
         pytest.param(
-            Scenario(rate_mbps=20, buffer_bdp=5, duration_s=8, flows=(Flow("bbr", 20),)),
-            {"utilisation": 0.002, "queueing delay": 0.25, "retransmission rate": 0.0},
-            id="one bbr flow",
-        ),
-        pytest.param(
             Scenario(rate_mbps=20, buffer_bdp=5, duration_s=8, flows=(Flow("bbr", 10), Flow("bbr", 50))),
             {"share of a flow": 0.03, "utilisation": 0.002, "queueing delay": 0.12, "retransmission rate": 0.0},
             id="bbr flows of 10 and 50 ms",
@@ -48,11 +41,6 @@ SCENARIO = Scenario(rate_mbps=10, flows=(Flow("bbr", 40), Flow("cubic", 20)))
             Scenario(rate_mbps=10, buffer_bdp=2, duration_s=20, loss=0.01, flows=(Flow("newreno", 40),)),
             {"utilisation": 0.08, "retransmission rate": 0.1},
             id="newreno, random losses",
-        ),
-        pytest.param(
-            Scenario(rate_mbps=10, buffer_bdp=3, duration_s=8, flows=(Flow("da-bbr", 30), Flow("bbr2", 30))),
-            {"share of a flow": 0.02, "utilisation": 0.01, "queueing delay": 0.1, "retransmission rate": 0.0},
-            id="da-bbr and bbr2",
         ),
     ],
 )
@@ -74,17 +62,6 @@ def test_the_grid_is_what_was_run() -> None:
     assert (scenarios["g00"].rate_mbps, scenarios["g00"].buffer_bdp, len(scenarios["g00"].flows)) == (29.7, 6.0, 4)
     assert scenarios["g63"].flows[0].algorithm == "ebcc"
     assert set(agreement.ALGORITHMS) <= set(registry.controllers())
-
-
-def test_neighbours_are_hardly_different() -> None:
-    assert not set(agreement.NEIGHBOURS) & set(agreement.SEEDS)
-    for seed in agreement.NEIGHBOURS:
-        near = agreement.neighbour(SCENARIO, seed)
-        assert near.queue_packets == SCENARIO.queue_packets
-        assert near != SCENARIO
-        for ours, theirs in zip(near.flows, SCENARIO.flows, strict=True):
-            assert theirs.rtt_ms <= ours.rtt_ms <= 1.002 * theirs.rtt_ms
-            assert 0 <= ours.start_s - theirs.start_s <= 0.05e-3 * theirs.rtt_ms * 1.001
 
 
 # Differences

@@ -1,7 +1,5 @@
 """The league: its suites, what runs score, what it says of them, and its page."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -30,15 +28,7 @@ from studies.experiments import compose_experiment
 from studies.league import suites
 from studies.league.__main__ import main
 from studies.league.page import goals, write_league_page
-from studies.league.suites import (
-    ALONE,
-    REDRAWN,
-    League,
-    LeaguePlan,
-    OwnMetric,
-    compose_league,
-    load_league,
-)
+from studies.league.suites import ALONE, REDRAWN, League, LeaguePlan, OwnMetric, compose_league, load_league
 from studies.league.verdicts import (
     PaperVerdict,
     Worse,
@@ -111,9 +101,6 @@ def test_the_drawn_scenarios_are_the_same_as_ever() -> None:
 def test_every_experiment_is_a_league(experiment: str) -> None:
     plan = LeaguePlan.from_config(compose_league(experiment=experiment))
     assert plan.suites
-
-
-PAPER = "acw-jain"
 
 
 @pytest.mark.parametrize(
@@ -376,13 +363,6 @@ def test_what_is_worse_by_more_than_a_fiftieth_is_named() -> None:
     assert verdict.own.is_reached
     assert [entry.metric for entry in verdict.all.worse] == ["throughput_mbps", "true_loss"]
     assert verdict.all.worse[1] == Worse("true_loss", 0.004, 0.0, "other")
-
-
-def test_intervals_that_overlap_are_not_above() -> None:
-    verdict = verdict_of(ours=(4, 4, 1, 0), theirs=(4, 4.2, 1, 0))
-    assert verdict.all.above == []
-    assert not verdict.all.is_reached
-    assert not verdict.own.is_reached
 
 
 def test_equal_runs_stand_for_their_interval() -> None:

@@ -1,7 +1,5 @@
 """The comparison with Linux: what is measured and kept, the rule for late runs, the cells and their causes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from bbrgym import Flow, Scenario, Trace
 from bbrgym.benchmark.tables import run_table
 from studies.linux import cases, comparison, report, runs
 from studies.linux.cases import Case
-from studies.linux.comparison import LINUX, NATIVE, OVER_UDP, Cell, Variant
+from studies.linux.comparison import LINUX, NATIVE, OVER_UDP, Cell
 
 QUIET = Console(quiet=True)
 DUEL = Scenario(rate_mbps=4, buffer_bdp=1, duration_s=1, flows=(Flow("bbr", 20), Flow("linux-cubic", 20)))
@@ -128,16 +126,6 @@ def test_a_cause_is_the_first_rule_that_fits() -> None:
     assert cell(**far, **near, over_udp=[0.30, 0.30]).cause() == f"the host: with ours over UDP +40 %; {closest}"
     assert cell(**far).cause() == "not known"
     assert cell(case=CASE.simulated(), **far).cause() == "the host"
-
-
-def test_a_variant_changes_what_replaces_the_kernel() -> None:
-    variant = Variant("", {"linux-cubic": {"is_paced": 1.0}}, jitter_ms=0.3)
-    bbr, cubic = variant.of(CASE).scenario.flows
-    assert (bbr.algorithm, bbr.parameters, bbr.jitter_ms) == ("bbr", {}, 0.3)
-    assert (cubic.algorithm, cubic.parameters) == ("cubic", {"is_paced": 1.0})
-    bursts = Variant("", {"linux-bbr": cases.BURSTS})
-    assert not bursts.changes(CASE)
-    assert variant.changes(CASE)
 
 
 # The page

@@ -1,7 +1,5 @@
 """The parts of pages that all studies share."""
 
-from __future__ import annotations
-
 import io
 from argparse import ArgumentTypeError
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The experiments of the papers, all of them in one go."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """studies/preference.py: which algorithms lie beyond the front of the policy's preferences, and the page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The study that compares queues runs, and shows both engines side by side."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 from contextlib import closing

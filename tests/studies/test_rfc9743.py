@@ -1,7 +1,5 @@
 """studies/rfc9743.py: the page of every algorithm by the criteria of RFC 9743."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """studies/rivals.py: claims about algorithms, and what is measured of them."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace

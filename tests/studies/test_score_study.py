@@ -1,7 +1,5 @@
 """The table of scores beside the league's."""
 
-from __future__ import annotations
-
 from bbrgym import Flow, Scenario
 from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.families import Draw

@@ -1,7 +1,5 @@
 """The study of speed measures what it says, and writes where it may. Its times are not judged."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os
@@ -40,14 +38,14 @@ def test_a_run_prints_every_table_and_writes_the_page(
     assert "nan" not in written
 
 
-def test_efficiency_is_relative_to_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter([0.0, 1.0, 11.0, 11.0, 20.0, 21.0, 27.0, 27.0])  # start-up, then 10 s of one worker and 6 s of two
-    monkeypatch.setattr(speed, "make_executor", ExecutorInThisProcess)
-    monkeypatch.setattr(speed, "_run_benchmark", lambda seeds, config, executor: None)
-    monkeypatch.setattr(speed, "time", type("clock", (), {"perf_counter": lambda: next(now)}))
-    samples = speed.measure_executor(MICRO, "local", 1)
-    of_two = {cell.column: values for cell, values in samples.items() if cell.row == "local, 2 workers"}
-    assert of_two == {"s": [6.0], "efficiency": [10 / 12], "with start-up": [11 / 14]}
+@needs_ns3
+def test_what_ns3_costs_is_what_both_processes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Native has Python in the same process; ns-3's own must count too."""
+    monkeypatch.setattr(speed, "_cpu_s", lambda pid: 0.0)  # nothing that is seen of the worker
+    row = "buffer of 5 BDP"
+    samples = speed.measure_packets(MICRO, row, 1)
+    cpu_s = 5.0 * MICRO.scale / samples[speed.Cell(speed.PACKETS, row, "ns-3, simulated s/s")][0]
+    assert cpu_s > 1.001 / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize("engine", [pytest.param("ns3", marks=needs_ns3), "native"])
@@ -59,16 +57,6 @@ def test_environment_and_engine_do_the_same_work(engine: str) -> None:
             assert {column: info[column] for column in of_engine} == {
                 column: 0.0 if math.isnan(value) else value for column, value in of_engine.items()
             }
-
-
-@needs_ns3
-def test_what_ns3_costs_is_what_both_processes_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Native has Python in the same process; ns-3's own must count too."""
-    monkeypatch.setattr(speed, "_cpu_s", lambda pid: 0.0)  # nothing that is seen of the worker
-    row = "buffer of 5 BDP"
-    samples = speed.measure_packets(MICRO, row, 1)
-    cpu_s = 5.0 * MICRO.scale / samples[speed.Cell(speed.PACKETS, row, "ns-3, simulated s/s")][0]
-    assert cpu_s > 1.001 / os.sysconf("SC_CLK_TCK")
 
 
 def test_measurements_take_turns_within_the_limit() -> None:

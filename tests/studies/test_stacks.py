@@ -1,7 +1,5 @@
 """The table of other people's stacks: what is found, and what its rows say. No run: those take real time."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 from dataclasses import replace

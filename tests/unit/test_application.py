@@ -1,7 +1,5 @@
 """Flows that their application limits, in the native engine and over ns-3's TCP (docs/scenarios.md)."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """BBQ: the probing phase while a queue persists (docs/algorithms/bbq.md)."""
 
-from __future__ import annotations
-
 import pytest
 from ack_path import MS, Hand, make
 

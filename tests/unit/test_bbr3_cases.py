@@ -5,8 +5,6 @@ Mbit/s, 40 ms, a BDP of 51 packets. What the appendix calls inflight_longterm, i
 the metrics inflight_hi, inflight_lo and bandwidth_lo.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import partial

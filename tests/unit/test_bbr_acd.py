@@ -1,7 +1,5 @@
 """BBR-ACD: what counts as congestion, and the window on each ACK of recovery (docs/algorithms/bbr-acd.md)."""
 
-from __future__ import annotations
-
 import pytest
 from ack_path import PACKET, Hand, ack_event, make
 

@@ -1,7 +1,5 @@
 """BBR-ACD as its published simulation ran it (docs/algorithms/bbr-acd-ns3-published.md)."""
 
-from __future__ import annotations
-
 from ack_path import Hand, make
 
 from bbrgym._testing import Recovery

@@ -1,7 +1,5 @@
 """BBR-ACW: alpha, beta and the conditions of Algorithm 1 against computed values (docs/algorithms/bbr-acw.md)."""
 
-from __future__ import annotations
-
 import pytest
 from ack_path import PACKET, Hand, make
 

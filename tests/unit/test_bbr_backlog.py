@@ -1,7 +1,5 @@
 """BBR's model with a constant backlog (docs/algorithms/bbr-backlog.md)."""
 
-from __future__ import annotations
-
 from statistics import fmean
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Agents as C headers: what a C compiler makes of them decides as the controller `policy` does, to the last bit."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import re

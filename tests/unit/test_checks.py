@@ -1,7 +1,5 @@
 """Checks of plain values: what passes, and what the errors say."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

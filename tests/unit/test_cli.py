@@ -1,7 +1,5 @@
 """The command line, from `--help` to a benchmark with a trained agent."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -73,7 +71,6 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "scenario=single", "scenario.rate_mbps=-1"], "rate_mbps must be in"),
         (["train", "scenario=single", "sede=1"], "bbrgym: unknown key 'sede' (did you mean seed?)"),
         (["train", "-m", "scenario=single", "agent=sca,ppo"], "bbrgym: unknown agent 'sca' (did you mean 'sac'?)"),
         (["train", "train.resume=nowhere"], "'nowhere' holds no training"),
@@ -167,15 +164,6 @@ def test_a_training_prints_json_or_nothing(capsys: pytest.CaptureFixture[str]) -
     assert tuple(capsys.readouterr()) == ("", "")
     assert main(["train", "-m", "--json", "seed=1,2"]) == 1
     assert "--json is for one run" in capsys.readouterr().err
-
-
-def test_a_quiet_command_prints_warnings(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("runs").write_text("a file where MLflow's folder should be")
-    assert main(["train", *SMALL, "--quiet", "output_dir=mine", "tracking=mlflow"]) == 0
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "MLflow in" in printed.err
-    assert "INFO" not in printed.err
 
 
 def test_a_shell_completes_commands_options_and_overrides() -> None:

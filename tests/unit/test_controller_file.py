@@ -1,7 +1,5 @@
 """Controllers in one C file: `Flow("file", file=…)`."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 from pathlib import Path
@@ -61,11 +59,8 @@ def test_a_pacing_rate_is_kept(tmp_path: Path):
     ("window", "rate", "text"),
     [
         ("NAN", "0", "chose window nan at 1.0"),
-        ("-1", "0", "chose window -1 at 1.0"),
         ("1e300", "0", "chose window 1e[+]300 at 1.0"),
-        ("INFINITY", "0", "chose window inf at 1.0"),
         ("1000", "NAN", "chose pacing_rate nan at 1.0"),
-        ("1000", "-5", "chose pacing_rate -5 at 1.0"),
     ],
 )
 def test_a_bad_decision_is_an_error_that_names_controller_time_and_value(

@@ -1,7 +1,5 @@
 """DA-BBR: gamma and its guard, the window in ProbeRTT, and the reaction to losses (docs/algorithms/da-bbr.md)."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """eBCC: the rows of its Algorithm 1, and the window between and outside them (docs/algorithms/ebcc.md)."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -162,14 +160,6 @@ def test_a_loss_in_probe_rtt_halves_again_once_per_round_if_the_queue_is_long():
     assert acks.mode == PROBE_RTT
 
 
-def test_losses_leave_at_least_four_packets():
-    acks = Acks(queue_threshold_packets=0)
-    acks.lose(2 * acks.min_rtt_ms)
-    for _ in range(8):
-        acks.ack(2 * acks.min_rtt_ms, lost=1, ends_round=True)
-    assert acks.window == 4
-
-
 def test_probe_rtt_for_min_rtt_keeps_four_packets():
     acks = Acks()
     acks.ack(acks.min_rtt_ms, after_ms=10_500)
@@ -223,15 +213,6 @@ def test_a_round_begins_again_with_any_loss(lost: int):
     acks.ack(acks.min_rtt_ms, bytes_lost=lost)
     before = acks.window
     assert (acks.ack(acks.min_rtt_ms, sent_at=sent_in_round) > before + 1) is (lost == 0)
-
-
-def test_a_timeout_is_handled_as_in_bbr():
-    acks = Acks()
-    acks.hear(Recovery.LOSS, 0)
-    acks.ack(10 * acks.min_rtt_ms, lost=10, in_flight=0)
-    assert (acks.mode, acks.window) == (PROBE_BW, 4)
-    acks.repair(acks.min_rtt_ms)
-    assert acks.window == 106
 
 
 def test_before_probe_bw_it_is_bbr():

@@ -4,8 +4,6 @@ The parts are tested alone: queues in test_queue_disciplines.py, the transport i
 test_newreno.py and test_cubic.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 

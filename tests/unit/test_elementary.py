@@ -1,7 +1,5 @@
 """The same bits on every machine: our own elementary functions (baselines/cc/elementary.h), and nothing of libm's."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import importlib.util

@@ -1,7 +1,5 @@
 """What works where Linux's own interfaces and ns-3 are missing: everything but the engines that need them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

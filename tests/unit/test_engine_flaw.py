@@ -1,7 +1,5 @@
 """Every form of the environment says at the end of an episode why its numbers cannot be trusted (`Engine.flaw`)."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The estimators that controllers share, with a clock moved by hand."""
 
-from __future__ import annotations
-
 import random
 
 from bbrgym import _testing as cc
@@ -19,21 +17,6 @@ def test_what_an_event_does_not_tell_is_nothing():
     }
     assert len(told) > 15
     assert {name: value for name, value in told.items() if value} == {"AckEvent.is_cwnd_limited": True}
-
-
-def test_windowed_max_follows_the_largest_and_forgets_it_after_the_window():
-    largest = cc.WindowedMax(window=10)
-    assert largest.best() == 0
-    largest.update(0, 100)
-    largest.update(3, 60)
-    assert largest.best() == 100
-    for time in range(4, 11):
-        largest.update(time, 50)
-        assert largest.best() == 100
-    largest.update(11, 40)
-    assert largest.best() < 100, "at time 11, a sample of time 0 has left a window of 10"
-    largest.update(12, 200)
-    assert largest.best() == 200
 
 
 def test_windowed_max_never_exceeds_the_exact_maximum_nor_undercuts_the_latest():
@@ -113,12 +96,6 @@ def test_extra_acked_is_the_burst_beyond_bandwidth_times_time():
             extra.on_ack(now, 1000, bandwidth, 1_000_000, is_round_start=False)
         extra.on_ack(now, 0, bandwidth, 1_000_000, is_round_start=True)
     assert extra.most() <= 2000
-
-
-def test_extra_acked_is_never_more_than_the_window():
-    extra = cc.ExtraAcked()
-    extra.on_ack(1 * MS, 500_000, 1_000_000, cwnd=7000, is_round_start=False)
-    assert extra.most() == 7000
 
 
 class SlowStart:

@@ -1,7 +1,5 @@
 """Executors: one protocol for this machine, Ray, Dask and SLURM, and chunks of tasks that survive lost workers."""
 
-from __future__ import annotations
-
 import concurrent.futures.thread
 import contextlib
 import hashlib
@@ -24,6 +22,7 @@ import pytest
 from executor_tasks import divide, divide_once_killed, process_id
 from in_process import ExecutorInThisProcess
 from rich.console import Console
+from test_benchmark import CONFIG
 
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.run import run_benchmark
@@ -223,12 +222,7 @@ def test_a_process_that_cannot_start_fails_its_task(monkeypatch: pytest.MonkeyPa
 # Benchmarks
 
 
-BENCHMARK: dict[str, Any] = {
-    "name": "small",
-    "scenarios": {
-        "duel": {"rate_mbps": 20, "duration_s": 3, "loss": 0.01, "flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]},
-        "alone": {"rate_mbps": 12, "duration_s": 3, "flows": [{"rtt_ms": 30}]},
-    },
+BENCHMARK: dict[str, Any] = CONFIG | {
     "competitors": ["bbr", "cubic", "bbr2"],
     "seeds": [1, 2, 3, 4],
     "engine": "native",

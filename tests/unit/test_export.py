@@ -1,7 +1,5 @@
 """Agents as ONNX models: a runtime computes the same actions."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

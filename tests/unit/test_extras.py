@@ -1,7 +1,5 @@
 """Without an optional package every command names the extra that has it, and nothing shows a traceback."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """F-BBRv2: it detects a rival by an RTT that does not fall (docs/algorithms/f-bbr2.md)."""
 
-from __future__ import annotations
-
 import pytest
 from ack_path import PACKET, Hand, make
 

@@ -1,7 +1,5 @@
 """Atomic writes."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

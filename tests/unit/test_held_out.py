@@ -1,7 +1,5 @@
 """The suites that no training and no choice between agents may use."""
 
-from __future__ import annotations
-
 from importlib import resources
 from pathlib import Path
 

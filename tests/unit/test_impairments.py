@@ -1,16 +1,12 @@
 """Data packets that are overtaken, and a policer in front of the queue: alone and in scenarios."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from traces import flow_column
 
-import bbrgym
 from bbrgym import Engine, Flow, Scenario, _testing
 
 US = 1_000
@@ -93,11 +89,3 @@ def test_what_exceeds_the_policer_is_dropped_and_counted(native: Engine) -> None
     assert rows.link_row()["drops"] == 2
     assert rows.flow(0)["arrived_bytes"] == 1000
     assert rows.link_row()["queue_max_packets"] == 0
-
-
-def test_what_a_slow_policer_lets_through_arrives_in_order(native: Engine) -> None:
-    """Tokens for a packet come every 0.83 s: what passes are probes, and repairs are lost again and again."""
-    scenario = Scenario(policer_mbps=0.01, policer_burst_bytes=1040, flows=(Flow("cubic", rtt_ms=40),))
-    trace = bbrgym.simulate(scenario, native, SEED)
-    arrived, received = (flow_column(trace, name).sum() for name in ("arrived_bytes", "received_bytes"))
-    assert received == arrived > 20_000

@@ -1,6 +1,4 @@
-"""Ctrl-C and SIGTERM in commands (`tests/interrupt.py` prints a table of all commands)."""
-
-from __future__ import annotations
+"""Ctrl-C and SIGTERM in commands; marked slow, in every command (`tests/interrupt.py`)."""
 
 import os
 import signal
@@ -28,8 +26,7 @@ pytest.importorskip("psutil")
 from interrupt import CASES, SIGNALS, interrupt
 
 BOTH = pytest.mark.parametrize(
-    ("number", "status", "line"),
-    [(signal.SIGINT, 130, "it: interrupted\n"), (signal.SIGTERM, 143, "it: terminated\n")],
+    ("number", "status", "line"), [(signal.SIGINT, 130, "it: interrupted\n"), (signal.SIGTERM, 143, "it: terminated\n")]
 )
 
 

@@ -1,7 +1,5 @@
 """The kernel's TCP with the gains of an agent or a policy (docs/kernel.md): arithmetic, seams, the program."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import math

@@ -3,8 +3,6 @@
 test_queue_disciplines.py has the queues alone, test_ns3_quic.py the agreement with ns-3.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

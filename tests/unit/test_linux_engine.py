@@ -1,13 +1,10 @@
 """The engine on this machine's network stack, in real time: bounds are wide, and no two runs are compared."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -267,16 +264,6 @@ def sockets_in(namespace: int) -> list[str]:
         pytest.skip(f"this user may not enter namespaces: {done.stderr}")
     states = {"01": "ESTAB", "04": "FIN_WAIT1", "05": "FIN_WAIT2", "06": "TIME_WAIT", "0A": "LISTEN"}
     return [states.get(state := line.split()[3], state) for line in done.stdout.splitlines()[1:]]
-
-
-def test_a_killed_worker_costs_its_episode_alone(engine: LinuxEngine) -> None:
-    engine.reset(Scenario(duration_s=600, flows=(Flow("bbr"), Flow("linux-reno"))), 1)
-    assert engine.pid is not None
-    engine.begin_step(600_000)
-    os.kill(engine.pid, signal.SIGKILL)
-    with pytest.raises(EngineError, match="SIGKILL"):
-        engine.finish_step()
-    assert engine.reset(SCENARIO, 1).time_s == 0
 
 
 def test_nothing_is_left_of_a_killed_parent(engine: LinuxEngine) -> None:

@@ -1,7 +1,5 @@
 """Mahimahi's traces as schedules of rates."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

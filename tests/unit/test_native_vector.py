@@ -1,7 +1,5 @@
 """The environments on real engines: vectorised and single ones agree to the last bit, and all forms work."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Every notebook runs (`make check` looks whether it is kept without outputs)."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ns3Engine on ns-3 itself: everything that can go wrong with a worker. tests/contract/test_engine.py has the rest."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import gc

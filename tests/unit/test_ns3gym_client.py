@@ -1,7 +1,5 @@
 """Ns3GymEnv with a stock simulation: a small program that speaks the protocol byte for byte as ns-3's side does."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The protocol's bytes, and spaces and values as its messages."""
 
-from __future__ import annotations
-
 import math
 import re
 import subprocess

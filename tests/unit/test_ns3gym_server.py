@@ -1,7 +1,5 @@
 """`bbrgym ns3`: our bottleneck as a stock simulation, seen by a stock client."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json
@@ -263,11 +261,7 @@ def test_the_scenario_is_read_from_a_file_and_the_arguments(tmp_path: Path) -> N
     ],
 )
 def test_bad_arguments_are_refused_by_name(
-    argument: str,
-    message: str,
-    unheard_port: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    argument: str, message: str, unheard_port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(server, "_DEFAULT_PORT", unheard_port)  # no client waits for the refusal
     with pytest.raises(SystemExit) as exit_:

@@ -1,7 +1,5 @@
 """Overrides: printed ones can be pasted, and the error about a mistaken one says what was meant."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What lies between the hosts of the Linux engine, with a clock moved by hand: to the ns as in the native engine."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

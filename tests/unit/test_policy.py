@@ -1,7 +1,5 @@
 """A trained policy inside of the engines: what it sees, what it does about it, and when (docs/algorithms/policy.md)."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -23,24 +21,13 @@ from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines.policy_file import MODELS, REFERENCE
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.envs.columns import FLOW_COLUMNS
-from bbrgym.envs.observation import FEATURES, Observation, tabulate
+from bbrgym.envs.observation import FEATURES
 
 SEED = 7
 PROBE_BW = 2
 
 
 class TestFeatures:
-    def test_a_table_in_any_order_of_memory(self) -> None:
-        rng = np.random.default_rng(SEED)
-        rows = np.exp(rng.normal(0, 1, (5, len(FLOW_COLUMNS))))
-        table = tabulate(rows, np.exp(rng.normal(0, 1, (2, 5))))
-        observation = Observation()
-        expected = observation.evaluate(table)
-        assert (expected.shape, expected.dtype) == ((5, len(observation.features)), np.float32)
-        np.testing.assert_array_equal(observation.evaluate(np.asfortranarray(table)), expected)
-        np.testing.assert_array_equal(observation.evaluate(table[:, ::-2]), expected[::-2])
-        assert len(np.unique(expected[:, observation.features.index("log_bdp")])) == 5
-
     def test_a_table_must_have_what_the_features_need(self) -> None:
         columns = ["mode", "took_part", "sent_packets"]
         table = _controllers.PolicyTable(["is_startup"], columns)

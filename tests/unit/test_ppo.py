@@ -1,8 +1,5 @@
 """Proximal policy optimisation (agents/ppo.py), with tiny networks. tests/unit/test_train.py has a learning canary."""
 
-from __future__ import annotations
-
-import math
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -60,14 +57,6 @@ def test_noise_lasts_within_an_episode_and_across_rollouts(correlation: float) -
     assert abs(lagged[~goes_on].mean()) < 0.25
     if correlation == 1.0:
         assert np.array_equal(noise[1:][goes_on], noise[:-1][goes_on])
-
-
-def test_actions_are_the_mean_and_noise_around_the_middle() -> None:
-    with closing(make_learner(n_steps=20, std=0.3)) as learner:
-        rollout, noise = learner._roll()
-        means = learner._act(rollout.observations[:-1].reshape(-1, rollout.observations.shape[2]))
-    np.testing.assert_allclose(rollout.actions, means.reshape(noise.shape) + 0.3 * noise, atol=1e-5)
-    assert np.abs(means).max() < 0.2
 
 
 def test_an_engine_without_rollouts_gives_the_same() -> None:
@@ -177,15 +166,6 @@ def test_a_killed_and_resumed_training_logs_the_same(tmp_path: Path) -> None:
     assert resume(stopped, console=quiet()).is_complete
     assert logged(through) == logged(stopped)
     assert same(weights(through), weights(stopped))
-
-
-def test_the_scale_of_returns() -> None:
-    with closing(make_learner()) as learner:
-        scale = learner._returns
-        assert (scale.mean, scale.std) == (0.0, 1.0)
-        for returns in ([1.0, 3.0], [5.0, 7.0]):
-            scale = scale.updated(np.array(returns, np.float32))
-    assert (scale.mean, scale.std) == (4.0, pytest.approx(math.sqrt(5.0)))
 
 
 # What standardises inputs is measured before learning (agents/inputs.py).

@@ -1,9 +1,7 @@
 """TCP Prague: a window that shrinks with the share of marked packets (docs/algorithms/prague.md)."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Final
+from typing import Final, Self
 
 import ack_path
 import pytest
@@ -42,7 +40,7 @@ class Hand(ack_path.Hand):
             self.next_ack(marked=int(packet >= self.IN_FLIGHT - marked))
         return self.cwnd
 
-    def in_avoidance(self) -> Hand:
+    def in_avoidance(self) -> Self:
         """End slow start by a mark, and wait until it is answered and alpha is its first average."""
         self.next_ack(marked=1)
         while self.next_ack() and self.alpha == 1:

@@ -1,7 +1,5 @@
 """Child processes and the tasks in them: what becomes of each, and that none is left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

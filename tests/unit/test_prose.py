@@ -1,7 +1,5 @@
 """What Markdown, docstrings and comments name exists: paths, anchors, commands, ids, settings, tests, modules."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib

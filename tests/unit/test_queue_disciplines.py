@@ -1,7 +1,5 @@
 """Queue disciplines beside their RFCs' pseudo-code, packet for packet (docs/scenarios.md)."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Rates and RTTs that are drawn anew every ten seconds, and the suites that use them."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The replay buffer of flows, and what the environment says about their steps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,9 +1,5 @@
 """The report and its plots."""
 
-from __future__ import annotations
-
-import dataclasses
-import io
 import json
 import re
 from html.parser import HTMLParser
@@ -14,10 +10,9 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 from fake_engine import FakeEngine
-from matplotlib.patches import Ellipse
 
-from bbrgym import Flow, Scenario, Trace, simulate
-from bbrgym.benchmark import plots, report
+from bbrgym import simulate
+from bbrgym.benchmark import report
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.paper_files import write_paper_files
 from bbrgym.benchmark.plan import Benchmark
@@ -137,51 +132,3 @@ def test_report_of_an_interrupted_and_partly_failed_benchmark_is_reproducible(tm
         "No run of this scenario is done.",
     ):
         assert text in pages[0], text
-
-
-@pytest.fixture(scope="module")
-def trace() -> Trace:
-    flows = (Flow("bbr", 10), Flow("bbr", 50, start_s=1), Flow("cubic", 50, size_bytes=500_000))
-    return simulate(Scenario(rate_mbps=20, duration_s=6, loss=0.01, flows=flows), FakeEngine())
-
-
-@pytest.fixture(scope="module")
-def results() -> pd.DataFrame:
-    scenario = Scenario(rate_mbps=20, duration_s=3, loss=0.02, flows=(Flow(rtt_ms=10), Flow(rtt_ms=50)))
-    rows = []
-    for name in ("bbr", "cubic"):
-        for seed in (1, 2, 3) if name == "bbr" else (1, 2):
-            changed = dataclasses.replace(scenario.with_algorithm(name), rate_mbps=20 + seed)
-            names = {"scenario": "duel", "competitor": name, "seed": seed, "key": "-", "trace_hash": str(seed)}
-            rows += [names | row for row in measure(simulate(changed, FakeEngine(), seed), after_s=1)]
-    return pd.DataFrame(rows)
-
-
-@pytest.mark.parametrize(
-    ("draw", "units"),
-    [
-        (plots.throughput_over_time, ["time (s)", "(Mbit/s)"]),
-        (plots.delay_over_time, ["time (s)", "RTT (ms)", "delay (ms)"]),
-        (plots.control_over_time, ["time (s)", "(packets)", "(Mbit/s)", "pacing gain", "cwnd gain"]),
-    ],
-)
-def test_plots_over_time_have_units_and_one_line_per_flow(draw: Any, units: list[str], trace: Trace) -> None:
-    figure = draw(trace, title="a run")
-    shown = " | ".join(text for axes in figure.axes for text in (axes.get_xlabel(), axes.get_ylabel()))
-    assert all(unit in shown for unit in units)
-    flows = [line for line in figure.axes[0].get_lines() if not str(line.get_label()).startswith("_")]
-    assert [line.get_label() for line in flows] == ["bbr, 10 ms", "bbr, 50 ms", "cubic, 50 ms"]
-    # Two flows of one algorithm differ by more than their colour.
-    assert flows[0].get_linestyle() != flows[1].get_linestyle()
-    figure.savefig(io.BytesIO(), format="png")
-
-
-def test_throughput_against_delay_has_better_up_and_to_the_right(results: pd.DataFrame) -> None:
-    (axes,) = plots.throughput_against_delay(results).axes
-    assert axes.xaxis_inverted()
-    assert not axes.yaxis_inverted()
-    assert {text.get_text() for text in axes.texts} == {"bbr", "cubic"}
-    # An ellipse from three runs on: bbr has three, cubic two.
-    assert len([patch for patch in axes.patches if isinstance(patch, Ellipse)]) == 1
-    assert "(ms)" in axes.get_xlabel()
-    assert "(Mbit/s)" in axes.get_ylabel()

@@ -1,9 +1,6 @@
 """The way back of a flow's ACKs: an RTT that changes, losses, aggregation and jitter, alone and in scenarios."""
 
-from __future__ import annotations
-
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,14 +100,6 @@ def test_a_lost_reply_is_asked_for_after_a_second(native: Engine) -> None:
 
 
 # --- traces ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_file_of_rtts_becomes_the_schedule(tmp_path: Path) -> None:
-    file = tmp_path / "rtts"
-    file.write_text("40\n40\n55.5\n")
-    plain = {"duration_s": 0.8, "flows": [{"rtt_trace": {"file": str(file)}}]}
-    schedule = ((0.0, 40.0), (0.2, 55.5), (0.3, 40.0), (0.5, 55.5), (0.6, 40.0))
-    assert Scenario.from_dict(plain).flows[0].rtt_schedule == schedule
 
 
 def test_a_ramp_is_linear_between_its_points() -> None:

@@ -1,7 +1,5 @@
 """Rollouts in C++: the same as steps, to the last bit."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from typing import Any
 
@@ -48,10 +46,7 @@ def assert_same_steps(rollout: Rollout, env: SharedPolicyVecEnv) -> int:
 def test_a_rollout_is_its_steps(scenario: Any, parts: dict[str, Any], threads: int) -> None:
     """To the last bit, over several episodes, and with steps before, between and after."""
     spec = EpisodeSpec(scenario, engine="native", engine_options={"threads": threads}, **parts)
-    with (
-        closing(SharedPolicyVecEnv(spec, 3)) as env,
-        closing(SharedPolicyVecEnv(spec, 3)) as twin,
-    ):
+    with closing(SharedPolicyVecEnv(spec, 3)) as env, closing(SharedPolicyVecEnv(spec, 3)) as twin:
         for each in (env, twin):
             each.seed(3)
             each.reset()

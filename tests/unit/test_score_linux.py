@@ -1,7 +1,5 @@
 """The score in real time: what it counts, and what its command prints. A native engine stands in for Linux."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

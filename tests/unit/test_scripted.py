@@ -1,7 +1,5 @@
 """Scripted policies: what the rules compute, and what comes of them in the native engine."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

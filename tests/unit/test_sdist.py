@@ -1,7 +1,5 @@
 """The source distribution: all that a wheel is made of, and no part of what only a checkout can use."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The search in the weights of a policy (agents/search.py), with few candidates and short episodes."""
 
-from __future__ import annotations
-
 import copy
 import subprocess
 import sys
@@ -22,8 +20,6 @@ from bbrgym.agents.fitness import CandidateRuns
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.tracking import read_metrics
 from bbrgym.agents.train import TrainResult, resume, train
-from bbrgym.cli import main
-from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import Episodes, EpisodeSpec
 from bbrgym.envs.native.engine import NativeEngine
 from bbrgym.envs.sharing import Sharing
@@ -185,9 +181,7 @@ def test_an_evaluation_is_the_same_in_one_call_and_step_by_step() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"agent": {"populaton": 3}}, "agent 'cma': unknown key 'populaton'"),
         ({"agent": {"population": 3}}, "agent.population must be"),
-        ({"agent": {"fitness": "power"}}, "unknown agent.fitness 'power'"),
         ({"agent": {"net_arch": [0]}}, "agent.net_arch must be"),
         ({"engine": {"name": "fake"}}, "agent 'cma' needs the engine 'native', got 'fake'"),
         (
@@ -202,23 +196,6 @@ def test_a_bad_configuration_is_refused_before_anything_is_made(
     with pytest.raises(ValueError, match=message):
         search(tmp_path / "run", **changes)
     assert not (tmp_path / "run").exists()
-
-
-def test_where_flows_are_finite() -> None:
-    assert not Distribution.of("shared").has_finite_flows
-    assert Distribution.of("web").has_finite_flows
-
-
-@pytest.mark.usefixtures("in_new_folder")
-def test_a_sweep_of_searches() -> None:
-    small = ("scenario=single", "scenario.duration_s=2", "agent.population=4", "agent.scenarios=2", "tracking=none")
-    steps = ("train.total_steps=200", "train.eval_episodes=1")
-    assert main(["train", "-m", "agent=cma", *small, *steps, "agent.sigma=0.3,0.5", "hydra.sweep.dir=sweep"]) == 0
-    for folder in (Path("sweep/0"), Path("sweep/1")):
-        assert run_of(folder)["status"] == "FINISHED"
-        assert [line["step"] for line in read_metrics(folder) if "search/sigma" in line["metrics"]] == [160, 320]
-        assert load_agent(folder).training["steps"] in (160, 320)
-    assert not same(weights(Path("sweep/0")), weights(Path("sweep/1")))
 
 
 def test_a_search_does_not_load_torch(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Statistics over runs, and how they are written."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -11,11 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from bbrgym.benchmark.statistics import (
-    bootstrap_interval,
-    estimate,
-    interquartile_mean,
-)
+from bbrgym.benchmark.statistics import bootstrap_interval, estimate, interquartile_mean
 
 finite = st.floats(-1e6, 1e6)
 

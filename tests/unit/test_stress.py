@@ -1,7 +1,5 @@
 """The stress commands find what they look for: injected leaks, hangs, crashes and wrong results (tests/stress)."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json
@@ -11,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stress import mutants, storm
@@ -36,7 +35,7 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
 class Sound(Form):
     """An environment whose worker does nothing; every subclass has a defect."""
 
-    def _make(self) -> None:
+    def _make(self, engine: str, options: dict[str, Any]) -> None:
         self._worker: ChildProcess | None = None
 
     def _reset(self, seed: int) -> bytes:
@@ -75,13 +74,7 @@ class IsNeverTheSame(Sound):
 
 
 @pytest.mark.parametrize(
-    ("form", "rule"),
-    [
-        (Sound, None),
-        (LeavesFile, "left"),
-        (HangsAfterKill, "limit"),
-        (IsNeverTheSame, "result"),
-    ],
+    ("form", "rule"), [(Sound, None), (LeavesFile, "left"), (HangsAfterKill, "limit"), (IsNeverTheSame, "result")]
 )
 def test_a_storm_finds(form: type[Form], rule: str | None, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storm, "PHASES", ("idle",))
@@ -90,9 +83,9 @@ def test_a_storm_finds(form: type[Form], rule: str | None, watch: Watch, monkeyp
     slack_s = 300.0 if rule is None else 0.25
     found = storm.Storm(3, storm.Limits(timeout_s=0.0, start_s=0.0, slack_s=slack_s), {"form": form}, watch)
     found.run(0)
-    rules = {rule for rule, _ in found.report.violations}
+    rules = {rule for rule, _ in found.violations}
     assert rules == set() if rule is None else rule in rules
-    assert sum(found.report.kills.values()) == 1
+    assert found.kills.total() == 1
 
 
 # --- damaged input ----------------------------------------------------------------------------------------------------

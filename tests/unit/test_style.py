@@ -1,7 +1,5 @@
 """What all figures share: marks that tell competitors apart."""
 
-from __future__ import annotations
-
 from bbrgym.baselines.registry import COMPARATORS, controllers
 from bbrgym.benchmark import style
 

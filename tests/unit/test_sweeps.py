@@ -1,7 +1,5 @@
 """Sweeps: launchers, sweepers, and their runs in MLflow."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -149,8 +147,6 @@ def test_jobs_end_with_their_sweep(ending: signal.Signals) -> None:
     ("arguments", "message"),
     [
         (["hydra/launcher=local", "hydra.launcher.timeout_s=-1"], "timeout_s must be"),
-        (["hydra/sweeper=optuna", "hydra.sweeper.sampler=best"], "sampler 'best'"),
-        (["hydra/sweeper=optuna", "hydra.sweeper.n_trials=0"], "n_trials must be"),
         (["hydra/sweeper=optuna"], "the search space is empty"),
         (["hydra/sweeper=optuna", "seed=range(1,1)"], "seed=range(1,1): the range is empty"),
         (["hydra/sweeper=variants"], "hydra.sweeper.variants is empty"),

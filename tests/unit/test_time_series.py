@@ -1,7 +1,5 @@
 """Files of rates and RTTs over time, in the formats of public data sets."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """A second and a reverse link (docs/scenarios.md#topology): moments to the ns, conservation, and what theory says."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """A folder of trace files as a benchmark, what public sets there are, and the synthetic set."""
 
-from __future__ import annotations
-
 import logging
 import re
 from pathlib import Path
@@ -10,7 +8,6 @@ import pytest
 from recipe import ROOT
 
 from bbrgym.benchmark.plan import Benchmark
-from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.trace_sets import SETS, SYNTHETIC, statistics_of, write_synthetic
 from bbrgym.benchmark.traces import read_folder
 from bbrgym.cli import main
@@ -116,19 +113,6 @@ def test_the_synthetic_set_follows_from_its_seed(synthetic: Path, tmp_path: Path
         write_synthetic(tmp_path / str(seed), seed)
         for path in synthetic.iterdir():
             assert ((tmp_path / str(seed) / path.name).read_bytes() == path.read_bytes()) is is_equal
-
-
-def test_the_synthetic_set_runs(synthetic: Path, tmp_path: Path) -> None:
-    config = {
-        "name": "traces",
-        "traces": {"folder": str(synthetic), "scenario": {**TEMPLATE, "duration_s": 10}},
-        "competitors": ["bbr-backlog", "cubic"],
-        "seeds": [1],
-    }
-    result = run_benchmark(config, tmp_path / "run", has_report=False)
-    queue = result.results.groupby("competitor")["link_queue_mean_ms"].mean()
-    assert len(result.results) == 2 * (len(SYNTHETIC) + 1)
-    assert 0 < queue["bbr-backlog"] < queue["cubic"]
 
 
 def test_the_command_and_the_page_list_the_public_sets(capsys: pytest.CaptureFixture[str]) -> None:

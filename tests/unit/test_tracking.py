@@ -1,7 +1,5 @@
 """Tracking: the run's folder is complete, MLflow has a copy, and no failure of MLflow ends a run."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json
@@ -162,26 +160,6 @@ def test_an_agent_is_a_model(
     assert not list(folder.rglob("*.pkl"))
 
 
-def test_a_failed_model_does_not_stop_a_run(
-    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import mlflow.pyfunc
-
-    def refuse(*_: object, **__: object) -> None:
-        raise RuntimeError("no models today")
-
-    monkeypatch.setattr(mlflow.pyfunc, "save_model", refuse)
-    make_agent().save(root / "best")
-    with caplog.at_level(logging.WARNING, logger="bbrgym"), start(root) as tracker:
-        tracker.log_agent(root / "best")
-        tracker.log_scenarios("scenarios", "training", SCENARIO)
-        tracker.log_metrics({"x": 1.0})
-    assert len([text for text in warnings(caplog) if "no models today" in text]) == len(warnings(caplog)) == 1
-    assert client(root).get_run(tracker.run_id).data.metrics == {"x": 1.0}
-    assert run_of(tracker.directory)["status"] == "FINISHED"
-    assert json.loads((tracker.directory / "training_scenarios.json").read_text()) == SCENARIO
-
-
 def test_equal_scenarios_are_one_dataset(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     drawn = {"rate_mbps": {"log_uniform": [6, 24]}, "flows": [{"algorithm": "agent", "rtt_ms": 20}]}
     same = {"flows": [{"rtt_ms": 20.0, "algorithm": "agent"}], "rate_mbps": {"log_uniform": [6.0, 24.0]}}
@@ -256,6 +234,8 @@ def test_a_training_in_the_store(root: Path) -> None:
     # The episodes of its evaluations.
     episodes = json.loads((directory / "evaluation_scenarios.json").read_text())
     spec = EpisodeSpec.from_config(config)
+    training = json.loads((directory / "training_scenarios.json").read_text())
+    assert Distribution.from_dict(training) == spec.distribution
     with closing(SharedPolicyVecEnv(spec, 3)) as env:
         env.seed(EVALUATION_SEED)
         env.reset()

@@ -1,7 +1,5 @@
 """The native engine's sender and receiver, driven by hand: times in ns, amounts in bytes, packets of 1000."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math
@@ -603,16 +601,6 @@ def test_a_burst_that_the_window_cuts_is_paid_for_first():
     assert len(hand.send(4)) == 2
 
 
-def test_a_burst_that_ends_with_the_data_is_paid_for_first():
-    hand = paced_hand(8, 10 * PACKET, cwnd=100, rtt_ms=2, size=5 * PACKET)
-    hand.send(0, 5)
-    assert hand.send(0) == [], "there is no more"
-    hand.ack(2, 4)  # 0 and 1 are lost
-    assert hand.send(2) == [(5, 0, PACKET, True)], "the first retransmission does not wait for the pace"
-    assert hand.send(7.999) == [], "the second one waits for six packets"
-    assert hand.send(8, 1) == [(6, 1, PACKET, True)]
-
-
 def test_a_probe_does_not_wait_for_the_pace_and_is_paid_for():
     hand = paced_hand(8, 3 * PACKET, cwnd=3, rtt_ms=10)
     hand.send(0)
@@ -983,14 +971,3 @@ def test_all_bytes_arrive_once_and_in_order_over_any_path(
     pipe.run()
     assert sum(pipe.segments.values()) == size
     check_told(told, sender)
-
-
-def test_without_loss_nothing_is_lost_repeated_or_probed():
-    told = _testing.Recording()
-    told.decision.cwnd = 20 * PACKET
-    sender = _testing.Sender(told, initial_rtt=20 * MS, size_bytes=100_500)
-    Pipe(sender, seed=1, loss=0.0, jitter_ms=0.0).run()
-    counts = sender.counts()
-    assert counts["sent_packets"] == 101
-    assert counts["delivered_bytes"] == counts["sent_bytes"] == 100_500
-    assert (counts["lost_bytes"], counts["timeouts"], told.recoveries) == (0, 0, [])

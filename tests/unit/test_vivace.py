@@ -1,7 +1,5 @@
 """PCC Vivace: monitor intervals, utility, and steps along its gradient (docs/algorithms/vivace.md)."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import NamedTuple

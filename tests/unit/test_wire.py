@@ -1,7 +1,5 @@
 """The wire format of the transport over UDP: golden bytes, and what a host refuses."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
