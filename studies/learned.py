@@ -241,7 +241,7 @@ def adopt(run: Path, folder: Path = REFERENCE, card_page: Path = CARD) -> None:
         "commands": commands,
         **{name: record[name] for name in ("experiment", "run_id", "run_name", "status", "started", "ended")},
         "tags": tags,
-        "params": {name: params[name] for name in ("observation", "action", "reward", "env", "agent", "train", "seed")},
+        "params": {name: params[name] for name in ("agent", "train", "seed")},  # the policy's file has its environment
         "evaluations": [{"step": step, **metrics} for step, metrics in evaluations(run).items()],
     }
     write_json(folder / "mlflow.json", summary)
