@@ -387,20 +387,12 @@ def _members(name: str, engine: EngineDescription) -> list[str]:
 
 
 def hash_policies(scenario: Scenario) -> dict[int, str]:
-    """Return the SHA-256 of what decides the gains of each flow of algorithm `policy`, by its index.
-
-    Raises:
-        FileNotFoundError, ValueError: a policy cannot be loaded.
-    """
+    """Return the SHA-256 of what decides the gains of each flow of algorithm `policy`, by its index."""
     return {index: hashlib.sha256(policy).hexdigest() for index, policy in read_policies(scenario).items()}
 
 
 def hash_files(scenario: Scenario) -> dict[int, str]:
-    """Return the SHA-256 of each flow's controller in C, by its index.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
+    """Return the SHA-256 of each flow's controller in C, by its index."""
     return {index: content_of(flow.file) for index, flow in enumerate(scenario.flows) if flow.file is not None}
 
 

@@ -176,14 +176,7 @@ def _of(competitor: str, group: Sequence[str], values: pd.DataFrame) -> pd.DataF
 
 
 def values_of_runs(metric: str, flows: pd.DataFrame, runs: pd.DataFrame, scenarios: dict[str, Scenario]) -> pd.Series:
-    """Return a metric or one of `FIGURES` of every run, index (scenario, competitor, seed).
-
-    Args:
-        metric: its name.
-        flows: `BenchmarkResult.results`.
-        runs: the `run_table` of these.
-        scenarios: by name.
-    """
+    """Return a metric or one of `FIGURES` of every run, index (scenario, competitor, seed)."""
     if metric not in FIGURES:
         return runs.reindex(columns=[metric])[metric]
     names = ["scenario", "competitor", "seed"]

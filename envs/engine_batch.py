@@ -197,12 +197,6 @@ def make_engine_batch(
 ) -> EngineBatch:
     """Make `count` engines that work at once. They are started by their first resets.
 
-    Args:
-        engine: an engine's name, or a callable that makes one.
-        count: how many.
-        max_flows: the most flows that a scenario will have.
-        options: arguments for making them.
-
     Raises:
         ValueError: there is no such engine, or an option is bad.
     """
@@ -216,12 +210,7 @@ def make_engine_batch(
 
 
 class SeparateEngines:
-    """One `Engine` for each scenario; those that are processes work in parallel.
-
-    Args:
-        make: makes an engine; called with the first reset of each.
-        count: how many.
-    """
+    """One `Engine` for each scenario; those that are processes work in parallel."""
 
     def __init__(self, make: Callable[[], Engine], count: int) -> None:
         self._make = make

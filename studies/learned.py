@@ -216,12 +216,7 @@ def curves(runs: Mapping[int, Path]) -> Figure:
 
 
 def adopt(run: Path, folder: Path = REFERENCE, card_page: Path = CARD) -> None:
-    """Replace the reference by the last agent of a training, its record in `mlflow.json` and its facts on the card.
-
-    Raises:
-        FileNotFoundError: the training has no agent.
-        ValueError: `run` has no training.
-    """
+    """Replace the reference by the last agent of a training, its record in `mlflow.json` and its facts on the card."""
     record = read_run(run)
     if record is None:
         raise ValueError(f"'{run}' holds no training: it has no run.json")

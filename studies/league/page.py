@@ -121,16 +121,7 @@ def _print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[st
 
 
 def write_league_page(league: League, path: Path, part: League | None = None) -> None:
-    """Write the blocks of the page. Equal results give equal files, so the page has no date.
-
-    Args:
-        league: its finished runs.
-        path: the page, with the marks of all blocks.
-        part: the part that another engine has simulated, if there is one.
-
-    Raises:
-        ValueError: no suite has results, or the page lacks marks.
-    """
+    """Write the blocks of the page. Equal results give equal files, so the page has no date."""
     if not any(map(league.has_runs, league.results)):
         raise ValueError(f"the league {league.plan.name} has no results: run `python -m studies.league`")
     blocks = {

@@ -71,12 +71,6 @@ def measure_linux(
 
     Every run is written at once, so the command can be stopped and started again.
 
-    Args:
-        cases: what to measure.
-        console: shows each run and the expected time.
-        path: where the runs are kept.
-        run: runs a case with a seed; the default does so on Linux.
-
     Raises:
         EngineError: Linux cannot be measured here, with the reason.
     """
