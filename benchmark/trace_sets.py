@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from bbrgym.benchmark.score_report import print_table
+from bbrgym.benchmark.tables import print_table
 from bbrgym.benchmark.traces import Array, TraceFile, rates_of, read_folder
 from bbrgym.checks import integer
 from bbrgym.envs.rtt_trace import leo_trace
