@@ -184,11 +184,7 @@ def yardsticks() -> list[Competitor]:
 
 
 def score(
-    what: str | Candidate,
-    parameters: Mapping[str, float] | None = None,
-    *,
-    scenarios: int = 16,
-    seed: int = 0,
+    what: str | Candidate, parameters: Mapping[str, float] | None = None, *, scenarios: int = 16, seed: int = 0
 ) -> float:
     """Return the score of a candidate on a few scenarios, as the fitness of a search.
 

@@ -11,12 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bbrgym.benchmark.results import BenchmarkResult
-from bbrgym.benchmark.statistics import (
-    Estimate,
-    bootstrap_interval,
-    estimate,
-    interquartile_mean,
-)
+from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, estimate, interquartile_mean
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import FairShares, Sharing
 

@@ -62,10 +62,7 @@ def flawed(cases: Iterable[Case], runs: pd.DataFrame) -> list[tuple[Case, int]]:
 
 
 def measure_linux(
-    cases: Sequence[Case],
-    console: Console,
-    path: Path = RUNS,
-    run: Callable[[Case, int], Trace] | None = None,
+    cases: Sequence[Case], console: Console, path: Path = RUNS, run: Callable[[Case, int], Trace] | None = None
 ) -> None:
     """Measure the missing runs of Linux one at a time, then repeat those with a flaw; the most punctual one is kept.
 
