@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run papers league test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer learned learners stacks kernel results ui playground playground-bench clean
+.PHONY: setup run papers league agreement queues rivals rfc9743 preference newcomer learned learners test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants linux stacks kernel results ui playground playground-bench clean
 
 setup: $(SETUP)
 
@@ -26,14 +26,6 @@ $(SETUP): pyproject.toml constraints.txt CMakeLists.txt $(shell find baselines/c
 
 run: setup
 	$(BIN)/bbrgym demo
-
-papers: setup
-	$(BIN)/python -m studies.papers write=docs/results/papers.md
-
-# What ns-3 simulates of it first: the page has it beside the native engine's.
-league: setup
-	$(BIN)/python -m studies.league preset=ns3
-	$(BIN)/python -m studies.league write=docs/results/league.md
 
 test: setup
 	$(BIN)/python -m pytest
@@ -127,24 +119,6 @@ bench: setup
 linux: setup
 	$(BIN)/python -m studies.linux $(ARGS) --write docs/results/linux.md
 
-agreement: setup
-	$(BIN)/python -m studies.agreement --write docs/results/agreement.md
-
-# The queues of native beside ns-3's own.
-queues: setup
-	$(BIN)/python -m studies.queues --write docs/results/queues.md
-
-rivals: setup
-	$(BIN)/python -m studies.rivals --write docs/results/rivals.md
-
-rfc9743: setup
-	$(BIN)/python -m studies.rfc9743 write=docs/results/rfc9743.md
-
-# What the policy's preference buys: in native, ten minutes; two seeds in ns-3, half an hour.
-preference: setup
-	$(BIN)/python -m studies.preference engine=ns3 "benchmark.seeds=[1,2]"
-	$(BIN)/python -m studies.preference write=docs/results/preference.md
-
 # A policy in the kernel's TCP, in real time and as root (docs/kernel.md): a quarter of an hour.
 kernel: setup
 	$(BIN)/python -m studies.kernel --write docs/kernel.md
@@ -154,20 +128,11 @@ stacks: setup
 	$(BIN)/python -m studies.stacks --write docs/stacks.md
 	$(BIN)/python -m studies.stacks.long_rtt --write docs/stacks.md
 
-# What a newcomer's first training reaches on each id; hours.
-newcomer: setup
-	$(BIN)/python -m studies.newcomer --write docs/results/newcomer.md
+# A page of docs/results: studies/results.py has what makes each, and how long it takes.
+papers league agreement queues rivals rfc9743 preference newcomer learned learners: setup
+	$(BIN)/python -m studies.results --only $@
 
-# What the shipped policy learned, beside what is simple, and copies that a person can read; minutes.
-learned: setup
-	$(BIN)/python -m studies.learned --write docs/results/learned.md
-	$(BIN)/python -m studies.reading --write docs/results/learned.md
-
-# What each learner reaches in two and in ten minutes from random weights; hours on an idle machine.
-learners: setup
-	$(BIN)/python -m studies.learners --write docs/results/learners.md
-
-# All pages of docs/results that are not of this code yet, the short ones first; a night. ARGS=--list: what is left.
+# All that are not of this code yet, the short ones first; a night. ARGS=--list: what is left.
 results: setup
 	$(BIN)/python -m studies.results $(ARGS)
 

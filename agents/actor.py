@@ -16,13 +16,7 @@ ACTIVATION_TYPES: Final[dict[str, type[nn.Module]]] = {"tanh": nn.Tanh, "relu": 
 
 
 def actor_network(algorithm: str, state: Mapping[str, Any], activation: str) -> Network:
-    """Return the actor of a Stable-Baselines3 policy.
-
-    Args:
-        algorithm: of `_ACTORS`.
-        state: `model.policy.state_dict()`.
-        activation: of the hidden layers.
-    """
+    """Return the actor of a Stable-Baselines3 policy."""
     arrays = {name: np.array(tensor.cpu().numpy(), dtype=np.float32) for name, tensor in state.items()}
     hidden, last, output = _ACTORS[algorithm]
     prefixes = [name.removesuffix(".weight") for name in arrays if re.fullmatch(hidden, name)]

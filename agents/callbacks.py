@@ -13,14 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.utils import seeding
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from bbrgym.agents.checkpoint import Restorable, TrainingState, save_checkpoint
 from bbrgym.agents.config import TrainConfig

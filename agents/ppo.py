@@ -49,12 +49,6 @@ class PPO(Learner):
 
     Everything random follows from the seed and the steps at the last checkpoint, where new episodes begin, so a
     checkpoint needs no generators: it has the networks, their optimisers and what normalises inputs and returns.
-
-    Args:
-        config: of the learner.
-        spec: of the environment.
-        engines: how many work at once.
-        seed: decides everything random.
     """
 
     steps = 0

@@ -32,12 +32,7 @@ class AgentModel(PythonModel):  # type: ignore[misc]  # MLflow is not type-check
         self._agent = load_agent(context.artifacts["agent"])
 
     # MLflow derives a schema from a more exact annotation of model_input, in place of the model's signature.
-    def predict(
-        self,
-        context: Any,
-        model_input: np.ndarray,
-        params: Mapping[str, Any] | None = None,
-    ) -> Array:
+    def predict(self, context: Any, model_input: np.ndarray, params: Mapping[str, Any] | None = None) -> Array:
         """Return the most likely actions, after a reset if `params` asks for it."""
         if params is not None and params.get("reset", False):
             self._agent.reset()

@@ -50,12 +50,6 @@ class SACLearner(Learner):
     Its checkpoints have Stable-Baselines3's `model.zip`, `inputs.npz` (`StandardiseObservation`), `replay.npz`, and
     counters and the statistics to be logged next.
 
-    Args:
-        agent: the learner's configuration, as for `make_model`.
-        spec: of the environment.
-        engines: how many work at once.
-        seed: decides everything random.
-
     Raises:
         ValueError: the learner refuses its configuration.
     """

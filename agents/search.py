@@ -44,11 +44,6 @@ class WeightSearch(Learner):
     Everything random in a generation follows from the seed and the number of the generation. So a checkpoint needs no
     generators, and none of CMA-ES's inner state: it has the fitness of all candidates so far, with which `restore`
     repeats the search without its episodes, in about a millisecond per generation.
-
-    Args:
-        config: of the search.
-        spec: of the environment.
-        seed: decides everything random.
     """
 
     steps = 0

@@ -16,14 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bbrgym.agents.mlflow_store import (
-    MlflowStore,
-    first_line,
-    is_of_mlflow,
-    is_refusal,
-    store_root,
-    warn_of_refusal,
-)
+from bbrgym.agents.mlflow_store import MlflowStore, first_line, is_of_mlflow, is_refusal, store_root, warn_of_refusal
 from bbrgym.agents.provenance import command_line, source_tags
 from bbrgym.checks import check_name, read_record
 from bbrgym.files import replace_file, write_json

@@ -28,21 +28,12 @@ LOGGER = logging.getLogger(__name__)
 
 
 def check_learner(config: Mapping[str, Any], spec: EpisodeSpec, training: TrainConfig) -> None:
-    """Make a learner as `run_training` does, and discard it.
-
-    Raises:
-        ValueError: the learner refuses its configuration.
-    """
+    """Make a learner as `run_training` does, and discard it."""
     make_learner(config, spec, training).close()
 
 
 def make_learner(config: Mapping[str, Any], spec: EpisodeSpec, training: TrainConfig) -> Learner:
     """Make a learner; the caller closes it.
-
-    Args:
-        config: of which `agent` and `seed` are used.
-        spec: of the environment.
-        training: made from `config`.
 
     Raises:
         ValueError: the learner refuses its configuration.
@@ -80,14 +71,6 @@ def run_training(
     is_resumed: bool,
 ) -> tuple[int, float | None]:
     """Train, or resume from the newest checkpoint, as `bbrgym.agents.train.train` describes.
-
-    Args:
-        config: of which `agent`, `seed` and `tracking` are used here.
-        spec: made from it.
-        training: made from it.
-        directory: the run's folder.
-        console: shows progress.
-        is_resumed: continue the run in the folder, from its newest checkpoint if it has one.
 
     Returns:
         The steps made in all, and the reward of the best evaluation, None if there is none.

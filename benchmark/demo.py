@@ -18,22 +18,7 @@ from bbrgym.envs.engine import check_is_available
 def run_demo(
     config: Mapping[str, Any], directory: Path, benchmark_directory: Path, console: Console | None = None
 ) -> BenchmarkResult:
-    """Train an agent for at most `train.max_minutes`, and compare it with the competitors of `benchmark`.
-
-    Args:
-        config: plain types: the configuration of `bbrgym train`, with `benchmark`.
-        directory: where the training goes.
-        benchmark_directory: where the benchmark goes; its finished runs are not repeated.
-        console: where progress is shown; None is standard output.
-
-    Returns:
-        The benchmark's results.
-
-    Raises:
-        ValueError: the configuration is not valid.
-        ModuleNotFoundError: the extra `train` or `report` is not installed.
-        EngineError: the engine failed in training, or this machine cannot run the benchmark's.
-    """
+    """Train an agent for at most `train.max_minutes`, and compare it with the competitors of `benchmark`."""
     console = console or Console()
     benchmark, _ = read_benchmark(config["benchmark"])  # before minutes of training
     check_is_available(**benchmark.engine)

@@ -17,9 +17,6 @@ def drawn_scenarios(draws: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
 
     Args:
         draws: {name: {count, seed, scenario}}, where `scenario` is a distribution over scenarios.
-
-    Raises:
-        ValueError: a distribution is not valid.
     """
     scenarios = {}
     for name, draw in draws.items():

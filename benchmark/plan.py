@@ -25,7 +25,7 @@ from bbrgym.checks import check_integer, check_keys, check_name, check_number, c
 from bbrgym.envs import trace
 from bbrgym.envs.engine import DEFAULT_ENGINE, EngineDescription, check_algorithms, describe_engine, read_policies
 from bbrgym.envs.flow_command import DataFrom, check_commands
-from bbrgym.envs.scenario import Scenario, Transport
+from bbrgym.envs.scenario import DRIVER, Scenario, Transport
 from bbrgym.executors import ExecutorConfig, LocalConfig
 
 
@@ -316,20 +316,9 @@ class Competitor:
 
     def takes(self, scenario: Scenario, roles: Sequence[int] | None) -> Scenario:
         """Return the scenario with this competitor's algorithm on the flows `roles`, None for all flows."""
+        driver = {name: getattr(self, name) for name in DRIVER}
         flows = tuple(
-            dataclasses.replace(
-                flow,
-                algorithm=self.algorithm,
-                parameters=self.parameters,
-                policy=self.policy,
-                file=self.file,
-                server=self.server,
-                client=self.client,
-                data_from=self.data_from,
-                transport=self.transport,
-            )
-            if roles is None or index in roles
-            else flow
+            dataclasses.replace(flow, **driver) if roles is None or index in roles else flow
             for index, flow in enumerate(scenario.flows)
         )
         return dataclasses.replace(scenario, flows=flows)
@@ -387,20 +376,12 @@ def _members(name: str, engine: EngineDescription) -> list[str]:
 
 
 def hash_policies(scenario: Scenario) -> dict[int, str]:
-    """Return the SHA-256 of what decides the gains of each flow of algorithm `policy`, by its index.
-
-    Raises:
-        FileNotFoundError, ValueError: a policy cannot be loaded.
-    """
+    """Return the SHA-256 of what decides the gains of each flow of algorithm `policy`, by its index."""
     return {index: hashlib.sha256(policy).hexdigest() for index, policy in read_policies(scenario).items()}
 
 
 def hash_files(scenario: Scenario) -> dict[int, str]:
-    """Return the SHA-256 of each flow's controller in C, by its index.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
+    """Return the SHA-256 of each flow's controller in C, by its index."""
     return {index: content_of(flow.file) for index, flow in enumerate(scenario.flows) if flow.file is not None}
 
 

@@ -60,12 +60,7 @@ class Regret:
 
 
 def regrets(table: pd.DataFrame, name: str) -> list[Regret]:
-    """Return the regret of a competitor in each scenario in which it and another one have runs, the largest first.
-
-    Args:
-        table: the result of `bbrgym.benchmark.scores.scores`, or a part of it.
-        name: the competitor.
-    """
+    """Return the regret of a competitor in each scenario in which it and another one have runs, the largest first."""
     of_runs = table[SCORE].unstack("competitor")
     if name not in of_runs:
         return []

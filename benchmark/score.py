@@ -142,15 +142,6 @@ def score_candidate(
 ) -> Score:
     """Score a candidate.
 
-    Args:
-        candidate: who is judged.
-        seed: decides the scenarios, in [0, 2**31); None draws one.
-        is_full: twice the scenarios, and RFC 9743 as a whole.
-        only: the name of the only scenario.
-        has_rfc9743: whether to judge it by RFC 9743.
-        sandbox: runs everything; None starts one.
-        tell: is told of the progress.
-
     Raises:
         ValueError: there is no scenario called `only`, or a C file does not take its parameters.
         EngineError: a process of the sandbox has died. What the candidate's code does raises nothing.
@@ -193,11 +184,7 @@ def yardsticks() -> list[Competitor]:
 
 
 def score(
-    what: str | Candidate,
-    parameters: Mapping[str, float] | None = None,
-    *,
-    scenarios: int = 16,
-    seed: int = 0,
+    what: str | Candidate, parameters: Mapping[str, float] | None = None, *, scenarios: int = 16, seed: int = 0
 ) -> float:
     """Return the score of a candidate on a few scenarios, as the fitness of a search.
 

@@ -120,14 +120,6 @@ def score_on_linux(
 ) -> LinuxScore:
     """Judge a candidate by the suites of conf/experiment/linux_score.yaml, one run after the other, in real time.
 
-    Args:
-        candidate: who is judged.
-        seed: of the link's random losses.
-        is_full: three runs of each scenario instead of one.
-        only: the name of the only criterion.
-        tell: is told of the progress.
-        engine_factory: makes the engine; another one is for tests.
-
     Raises:
         EngineUnavailableError: this machine cannot run the engine.
         ValueError: there is no criterion called `only`, or the kernel lacks its rival.

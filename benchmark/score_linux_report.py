@@ -9,7 +9,8 @@ from typing import Any, Final
 from rich.console import Console
 
 from bbrgym.benchmark.score_linux import LinuxScore
-from bbrgym.benchmark.score_report import html_table, print_table, write_html
+from bbrgym.benchmark.score_report import html_table, write_html
+from bbrgym.benchmark.tables import print_table
 
 _HEADINGS: Final = ("section", "criterion", "verdict", "measured")
 

@@ -9,14 +9,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from bbrgym.benchmark.families import VICTIMS
 from bbrgym.benchmark.score import WORST, Score
 from bbrgym.benchmark.statistics import Estimate, estimate, number_text
+from bbrgym.benchmark.tables import print_table
 from bbrgym.benchmark.verdicts import short
 from bbrgym.files import write_text
 
@@ -211,16 +209,6 @@ def _rfc_rows(score: Score) -> list[list[str]]:
                              for one in bad)  # fmt: skip
         rows.append([suite.section, suite.title, score.rfc9743.verdict(name, "candidate"), measured])
     return rows
-
-
-def print_table(console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; a row that begins with `> ` is bold."""
-    printed = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        printed.add_column(heading, no_wrap=heading in ("", "fair power"))
-    for row in rows:
-        printed.add_row(*map(escape, row), style="bold" if row[0].startswith("> ") else None)
-    console.print(printed)
 
 
 def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -11,12 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bbrgym.benchmark.results import BenchmarkResult
-from bbrgym.benchmark.statistics import (
-    Estimate,
-    bootstrap_interval,
-    estimate,
-    interquartile_mean,
-)
+from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, estimate, interquartile_mean
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import FairShares, Sharing
 
@@ -46,9 +41,6 @@ def scores(result: BenchmarkResult) -> pd.DataFrame:
 
     `utility` is the alpha-fair utility with alpha = 1 (Mo and Walrand 2000) with costs of delay and loss. It has the
     form of the training reward, so it shows how well an agent has learned.
-
-    Args:
-        result: a benchmark with runs, finished or not.
 
     Returns:
         Index (scenario, competitor, seed); columns `SCORES`.
@@ -91,9 +83,6 @@ _NEEDED: Final = ("throughput_mbps", "rtt_mean_ms", "rtt_p95_ms", "loss_rate", "
 def standings(table: pd.DataFrame) -> pd.DataFrame:
     """Return the scores of the competitors over all runs, the best by `SCORE` first.
 
-    Args:
-        table: the result of `scores`, or a part of it or of its columns.
-
     Returns:
         Index competitor; columns (score, statistic): the interquartile mean `iqm` over all runs, `low` and `high` of
         its 95 % bootstrap interval stratified by scenario, and the number of runs `n`.
@@ -128,13 +117,7 @@ class ScoreComparison:
 
 
 def compare_scores(table: pd.DataFrame, name: str, other: str) -> ScoreComparison:
-    """Return the comparison of two competitors by `SCORE`, in all scenarios and seeds that both have.
-
-    Args:
-        table: the result of `scores`, or a part of it.
-        name: the competitor.
-        other: the competitor that it is compared with.
-    """
+    """Return the comparison of two competitors by `SCORE`, in all scenarios and seeds that both have."""
     pairs = table[SCORE].unstack("competitor").reindex(columns=[name, other]).dropna()
     ours, theirs = (pairs[side].groupby(level="scenario", sort=False).mean() for side in (name, other))
     x, y = ours.to_numpy(dtype=np.float64), theirs.to_numpy(dtype=np.float64)

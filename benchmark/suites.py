@@ -45,11 +45,7 @@ class Criterion:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Criterion:
-        """Make a criterion of plain types.
-
-        Raises:
-            ValueError: a key or a value is not valid.
-        """
+        """Make a criterion of plain types."""
         criterion = read_record(cls, "a criterion", {"metric": "", "because": ""} | dict(plain))
         if criterion.metric not in FIGURES and find_metric(criterion.metric) is None:
             check_name("metric of a criterion", criterion.metric, [*METRICS, *FIGURES])
@@ -128,9 +124,6 @@ class Suite:
 
         Returns:
             The suite, and the given scenarios by their names in the benchmark.
-
-        Raises:
-            ValueError: a key or a value is not valid.
         """
         check_keys(f"suite {name!r}", plain, [f.name for f in dataclasses.fields(cls)])
         fields = {"title": name, "section": "", "asks": ""} | dict(plain)
@@ -157,11 +150,7 @@ class Suite:
 
 
 def read_roles(roles: Any) -> tuple[int, ...] | None:
-    """Return the flows of the competitor; None for `all`.
-
-    Raises:
-        ValueError: it is neither `all` nor a list.
-    """
+    """Return the flows of the competitor; None for `all`."""
     if not (roles in (None, "all") or isinstance(roles, list | tuple)):
         raise ValueError(f"roles must be all or a list of flows, got {roles!r}")
     return None if roles in (None, "all") else tuple(check_integer("each of roles", role) for role in roles)

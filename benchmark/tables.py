@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -205,6 +205,16 @@ def _print_overall(results: pd.DataFrame, console: Console) -> None:
         printed.add_column(METRICS[metric].label, justify="right")
     for competitor, row in overall_table(results).iterrows():
         printed.add_row(escape(str(competitor)), *(escape(estimate_text(row, metric)) for metric in OVERALL_METRICS))
+    console.print(printed)
+
+
+def print_table(console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
+    """Print a table; a row that begins with `> ` is bold."""
+    printed = Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        printed.add_column(escape(heading), no_wrap=heading in ("", "fair power"))
+    for row in rows:
+        printed.add_row(*map(escape, row), style="bold" if row[0].startswith("> ") else None)
     console.print(printed)
 
 

@@ -6,12 +6,13 @@ import argparse
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from bbrgym.benchmark.score_report import print_table
+from bbrgym.benchmark.tables import print_table
 from bbrgym.benchmark.traces import Array, TraceFile, rates_of, read_folder
 from bbrgym.checks import integer
 from bbrgym.envs.rtt_trace import leo_trace
@@ -22,88 +23,6 @@ STEP_S: Final = 0.1
 
 SECONDS: Final = 300
 """How long a synthetic trace is."""
-
-
-@dataclass(frozen=True)
-class TraceSet:
-    """A public set of traces; no file of one is part of bbrgym.
-
-    Attributes:
-        name: what it is.
-        where: the page that has it, or leads to it.
-        format: as of docs/traces.md#formats, and what else it needs.
-        licence: what its page or its repository says.
-        cite: the publication that it asks to be cited by, or that describes it.
-    """
-
-    name: str
-    where: str
-    format: str
-    licence: str
-    cite: str
-
-
-SETS: Final = (
-    TraceSet(
-        "Mahimahi: cellular links in the USA",
-        "https://github.com/ravinet/mahimahi, traces; some distributions have the package mahimahi-traces",
-        "mahimahi",
-        "GPL-3.0 or later",
-        "Winstein, Sivaraman, Balakrishnan, Stochastic Forecasts Achieve High Throughput and Low Delay over Cellular "
-        "Networks, NSDI 2013 (recorded them); Netravali et al., Mahimahi, USENIX ATC 2015",
-    ),
-    TraceSet(
-        "Norway: HSDPA from trams, trains, ferries, a bus and cars",
-        "https://datasets.simula.no/hsdpa-tcp-logs/",
-        "hsdpa",
-        "its page names none",
-        "Riiser, Vigmostad, Griwodz, Halvorsen, Commute Path Bandwidth Traces from 3G Networks, MMSys 2013",
-    ),
-    TraceSet(
-        "FCC, Measuring Broadband America: fixed lines in the USA",
-        "https://www.fcc.gov/general/measuring-broadband-america",
-        "steps, step_ms: 5000, unit: B/s, after awk -F, '$1 == UNIT && $3 == \"TARGET\" {print $7}' of curr_webget",
-        "published by the US government; terms not verified",
-        "Federal Communications Commission, Measuring Broadband America, with the month of the raw data",
-    ),
-    TraceSet(
-        "LeoCC: Starlink",
-        "https://github.com/SpaceNetLab/LeoCC/tree/main/traces, whose README links to the files",
-        "bw_*.txt: mahimahi; delay_*.txt: steps, step_ms: 10, one_way: true",
-        "of the repository: MIT; the linked files name none",
-        "Lai et al., LeoCC: Making Internet Congestion Control Robust to LEO Satellite Dynamics, SIGCOMM 2025",
-    ),
-    TraceSet(
-        "NYU-METS: LTE in New York City from buses, subways, a ferry, a car and a train",
-        "https://github.com/NYU-METS/Main",
-        'steps, step_ms: 1000, after awk -F, \'BEGIN {u["Mbits/sec"] = 1; u["Kbits/sec"] = 1e-3; u["bits/sec"] = 1e-6} '
-        '{sub("\\r", ""); print $1 * u[$2]}\'',
-        "ODbL 1.0, its contents DbCL 1.0",
-        "Mei et al., Realtime Mobile Bandwidth Prediction using LSTM Neural Network, PAM 2019",
-    ),
-    TraceSet(
-        "Ghent: 4G on foot, by bicycle, bus, tram, train and car",
-        "https://users.ugent.be/~jvdrhoof/dataset-4g/",
-        "hsdpa",
-        "see its page",
-        "van der Hooft et al., HTTP/2-Based Adaptive Streaming of HEVC Video over 4G/LTE Networks, IEEE Communications "
-        "Letters 2016",
-    ),
-    TraceSet(
-        "Pensieve: cut pieces of Norway and FCC",
-        "https://github.com/hongzimao/pensieve/tree/master/traces, whose README links to the files",
-        "pensieve",
-        "of the repository: MIT; those of the two sets hold",
-        "Mao, Netravali, Alizadeh, Neural Adaptive Video Streaming with Pensieve, SIGCOMM 2017",
-    ),
-    TraceSet(
-        "LENS: Starlink, irtt and ping",
-        "https://github.com/clarkzjw/LENS",
-        "irtt; ping: series, time_unit: s, unit: ms, from_s: its first time",
-        "CC BY-SA 4.0",
-        "as its README says",
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -141,20 +60,16 @@ def run_traces(arguments: list[str]) -> int:
     parser.add_argument("--synthetic", action="store_true")
     parser.add_argument("--seed", type=integer, default=1)
     options = parser.parse_args(arguments)
-    console = Console(width=120)
     if options.folder is None:
         if options.synthetic:
             raise ValueError("--synthetic needs a folder to write into")
-        for one in SETS:
-            lines = (one.name, f"  where:   {one.where}", f"  format:  {one.format}", f"  licence: {one.licence}",
-                     f"  cite:    {one.cite}", "")  # fmt: skip
-            console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+        print(resources.files("bbrgym.benchmark").joinpath("public_traces.txt").read_text(encoding="utf-8"), end="")
         return 0
     if options.synthetic:
         write_synthetic(options.folder, options.seed)
     files = read_folder(options.folder, {"duration_s": SECONDS})
     headings = ("file", "trace of", "mean", "variation", "below a tenth", "correlation after 1 s")
-    print_table(console, headings, [_row(file) for file in files])
+    print_table(Console(width=120), headings, [_row(file) for file in files])
     return 0
 
 

@@ -11,16 +11,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import Estimate, estimate
 from bbrgym.benchmark.suites import FIGURES, Criterion, Suite
-from bbrgym.benchmark.tables import run_table
+from bbrgym.benchmark.tables import print_table, run_table
 from bbrgym.envs.scenario import Scenario
 
 Verdict = Literal["fail", "unclear", "pass"]
@@ -176,14 +173,7 @@ def _of(competitor: str, group: Sequence[str], values: pd.DataFrame) -> pd.DataF
 
 
 def values_of_runs(metric: str, flows: pd.DataFrame, runs: pd.DataFrame, scenarios: dict[str, Scenario]) -> pd.Series:
-    """Return a metric or one of `FIGURES` of every run, index (scenario, competitor, seed).
-
-    Args:
-        metric: its name.
-        flows: `BenchmarkResult.results`.
-        runs: the `run_table` of these.
-        scenarios: by name.
-    """
+    """Return a metric or one of `FIGURES` of every run, index (scenario, competitor, seed)."""
     if metric not in FIGURES:
         return runs.reindex(columns=[metric])[metric]
     names = ["scenario", "competitor", "seed"]
@@ -201,14 +191,11 @@ def _over(own: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 def print_verdicts(verdicts: Verdicts, console: Console) -> None:
     """Print one line per suite, one column per competitor, and what did not pass of a single competitor."""
-    printed = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("section", "criterion", *verdicts.competitors):
-        printed.add_column(escape(heading))
-    for name, suite in verdicts.suites.items():
-        printed.add_row(
-            suite.section, escape(suite.title), *(verdicts.verdict(name, one) for one in verdicts.competitors)
-        )
-    console.print(printed)
+    rows = [
+        [suite.section, suite.title, *(verdicts.verdict(name, one) for one in verdicts.competitors)]
+        for name, suite in verdicts.suites.items()
+    ]
+    print_table(console, ("section", "criterion", *verdicts.competitors), rows)
     if len(verdicts.competitors) == 1:
         for one in verdicts.judgements:
             if one.verdict != "pass":

@@ -307,13 +307,7 @@ class Engine(ABC):
 
     @abstractmethod
     def _request_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
-        """Ask for an episode. `_rows` still has the rows of the last one; None after an error.
-
-        Args:
-            scenario: what to simulate.
-            seed: in [0, 2**64).
-            policies: what flows of algorithm `policy` run, by their index.
-        """
+        """Ask for an episode. `_rows` still has the rows of the last one; None after an error."""
 
     @abstractmethod
     def _request_step(self, duration_ns: int) -> None:
@@ -367,11 +361,7 @@ class Engine(ABC):
 
 
 def check_algorithms(scenario: Scenario, engine: EngineDescription) -> None:
-    """Check that an engine has the algorithms of all flows.
-
-    Raises:
-        ValueError: it does not have a comparator, or runs no controllers in C.
-    """
+    """Check that an engine has the algorithms of all flows."""
     for index, flow in enumerate(scenario.flows):
         if flow.algorithm == registry.FILE and not engine.has_files:
             raise ValueError(f"flows[{index}]: engine {engine.title} runs no controllers in C: engine native does")
@@ -389,12 +379,7 @@ def check_algorithms(scenario: Scenario, engine: EngineDescription) -> None:
 
 
 def read_policies(scenario: Scenario) -> dict[int, bytes]:
-    """Return what the flows of algorithm `policy` run, by their index, as C++ parses it.
-
-    Raises:
-        FileNotFoundError: a policy does not exist.
-        ValueError: its files cannot be read.
-    """
+    """Return what the flows of algorithm `policy` run, by their index, as C++ parses it."""
     return {
         index: policy_bytes(flow.policy or (KERNEL_REFERENCE if flow.transport == "kernel" else None))
         for index, flow in enumerate(scenario.flows)
@@ -403,12 +388,7 @@ def read_policies(scenario: Scenario) -> dict[int, bytes]:
 
 
 def compile_files(scenario: Scenario) -> dict[int, str]:
-    """Return the compiled controllers of the flows of algorithm `file`, by their index: paths of shared objects.
-
-    Raises:
-        FileNotFoundError: a file does not exist.
-        ValueError: it cannot be compiled.
-    """
+    """Return the compiled controllers of the flows of algorithm `file`, by their index: paths of shared objects."""
     return {i: str(compile_controller(flow.file)) for i, flow in enumerate(scenario.flows) if flow.file is not None}
 
 

@@ -66,14 +66,7 @@ class EngineBatch(Protocol):
     def begin_resets(
         self, indices: Sequence[int], scenarios: Sequence[Scenario], seeds: Sequence[int], steps_ms: Sequence[float]
     ) -> None:
-        """Start a new episode in some of the engines, whatever they are doing.
-
-        Args:
-            indices: which engines.
-            scenarios: what each of them simulates.
-            seeds: what decides everything random in each of them.
-            steps_ms: the length of the steps of each of them, in ms.
-        """
+        """Start a new episode in some of the engines, whatever they are doing; the seeds decide everything random."""
         ...
 
     def begin_steps(self, indices: npt.NDArray[np.intp] | None = None, gains: FlowGains | None = None) -> None:
@@ -155,13 +148,8 @@ class RolloutBatch(EngineBatch, Protocol):
     ) -> None:
         """See `EngineBatch`.
 
-        Args:
-            indices: which engines.
-            scenarios: what each of them simulates.
-            seeds: what decides everything random in each of them.
-            steps_ms: the length of the steps of each of them, in ms.
-            policies: for each of them: what flows of algorithm `policy` run, by their index, as C++ parses it
-                (`StoredPolicy.to_bytes`). Flows that are not in it run what their `policy` names.
+        `policies` has for each of them what flows of algorithm `policy` run, by their index, as C++ parses it
+        (`StoredPolicy.to_bytes`). Flows that are not in it run what their `policy` names.
         """
         ...
 
@@ -197,12 +185,6 @@ def make_engine_batch(
 ) -> EngineBatch:
     """Make `count` engines that work at once. They are started by their first resets.
 
-    Args:
-        engine: an engine's name, or a callable that makes one.
-        count: how many.
-        max_flows: the most flows that a scenario will have.
-        options: arguments for making them.
-
     Raises:
         ValueError: there is no such engine, or an option is bad.
     """
@@ -216,12 +198,7 @@ def make_engine_batch(
 
 
 class SeparateEngines:
-    """One `Engine` for each scenario; those that are processes work in parallel.
-
-    Args:
-        make: makes an engine; called with the first reset of each.
-        count: how many.
-    """
+    """One `Engine` for each scenario; those that are processes work in parallel."""
 
     def __init__(self, make: Callable[[], Engine], count: int) -> None:
         self._make = make

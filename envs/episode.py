@@ -72,8 +72,8 @@ class EpisodeSpec:
     reward: Reward = field(default_factory=Reward)
     step_ms: float | None = 100.0
     step_rtts: float | None = None
-    engine: str | Callable[..., Engine] = DEFAULT_ENGINE
-    engine_options: Mapping[str, Any] = field(default_factory=dict)
+    engine: str | Callable[..., Engine] = field(default=DEFAULT_ENGINE, hash=False)
+    engine_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scenario", Distribution.of(self.scenario))
@@ -179,9 +179,6 @@ class EpisodeSpec:
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that make an equal specification."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    def __hash__(self) -> int:
-        return hash((self.scenario, self.observation, self.action, self.reward, self.step_ms, self.step_rtts))
 
 
 def to_plain(value: Any) -> Any:

@@ -20,18 +20,7 @@ _IN_BRACES: Final = re.compile(r"(?<!\$)\{([a-z_]+)\}")  # `${name}` is a shell'
 
 
 def check_commands(algorithm: str, commands: dict[str, Any], data_from: str, size_bytes: int | None, ecn: Any) -> None:
-    """Check the fields of a flow that say what its ends run.
-
-    Args:
-        algorithm: the flow's.
-        commands: its `server` and `client`; they become tuples.
-        data_from: which of them sends.
-        size_bytes: the flow's.
-        ecn: the flow's.
-
-    Raises:
-        ValueError: naming the bad value and the good ones.
-    """
+    """Check the fields of a flow that say what its ends run."""
     check_name("data_from", data_from, get_args(DataFrom))
     for name, given in commands.items():
         if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(it, str) for it in given):

@@ -263,11 +263,6 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
 def one_agent_spec(scenario: AnyScenario, other_agents: str | None, **parts: Any) -> EpisodeSpec:
     """Return `EpisodeSpec(scenario, **parts)`.
 
-    Args:
-        scenario: see `EpisodeSpec`.
-        other_agents: the algorithm of all agents but the first; None refuses others.
-        parts: the other arguments of `EpisodeSpec`.
-
     Raises:
         ValueError: a bad argument, or a scenario that has not exactly one agent flow.
     """

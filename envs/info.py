@@ -13,11 +13,7 @@ from bbrgym.envs.scenario import Scenario
 
 Info = dict[str, Any]
 
-MEASURED: Final[tuple[str, ...]] = (
-    *FLOW_COLUMNS,
-    *(f"link_{column}" for column in LINK_COLUMNS),
-    "time_s",
-)
+MEASURED: Final[tuple[str, ...]] = (*FLOW_COLUMNS, *(f"link_{column}" for column in LINK_COLUMNS), "time_s")
 """The keys of an info that are measured: the row of the agent's flow, the row of the link, and the time."""
 
 INFO_KEYS: Final[tuple[str, ...]] = (*MEASURED, "flow_index", "seed", "scenario_hash")

@@ -30,10 +30,9 @@ def named_scenario(name: str) -> dict[str, Any]:
     check_name("scenario", name, scenario_names())
     group, _, paper = name.rpartition("/")
     if not group:
-        own = {key: value for key, value in _load(f"scenario/{name}").items() if key != "defaults"}
-        return {**_load("scenario/fields/plain"), **own}
+        return {**_load("scenario/fields/plain"), **_load(f"scenario/{name}")}
     stems = [stem for stem in _stems("experiment/paper") if stem.split("-")[0] == paper]
-    experiments = [_load(f"experiment/paper/{stem}")["benchmark"]["scenarios"] for stem in stems]
+    experiments = [_load("benchmark/paper", f"experiment/paper/{stem}")["benchmark"]["scenarios"] for stem in stems]
     return {"choice": [_with_agent(scenario) for scenarios in experiments for scenario in scenarios.values()]}
 
 
@@ -49,9 +48,11 @@ def _stems(group: str) -> tuple[str, ...]:
 
 
 @cache
-def _load(path: str) -> dict[str, Any]:
+def _load(*paths: str) -> dict[str, Any]:
+    """Return the content of files of conf/, each of which changes those before."""
     from omegaconf import OmegaConf  # importing it takes long, compared with the package
 
-    with resources.as_file(resources.files("bbrgym.conf") / f"{path}.yaml") as file:
-        plain: Any = OmegaConf.to_container(OmegaConf.load(file), resolve=True)
-    return dict(plain)
+    folder = resources.files("bbrgym.conf")
+    files = [OmegaConf.create((folder / f"{path}.yaml").read_text(encoding="utf-8")) for path in paths]
+    plain: Any = OmegaConf.to_container(OmegaConf.merge(*files), resolve=True)
+    return {key: value for key, value in plain.items() if key != "defaults"}

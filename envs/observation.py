@@ -180,12 +180,7 @@ def tabulate(rows: Array, gains: Array, preferences: Array | float = math.nan) -
 
 
 class History:
-    """The last steps of M flows.
-
-    Args:
-        observation: what is observed.
-        flows: how many.
-    """
+    """The last steps of M flows."""
 
     def __init__(self, observation: Observation, flows: int) -> None:
         self.observation = observation

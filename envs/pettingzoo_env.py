@@ -372,14 +372,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         return result
 
     def _find_active(self, record: Record) -> Record:
-        """Set `agents`, and which are active in the next step. Without neutral agents, wait until one is active.
-
-        Args:
-            record: of the last step.
-
-        Returns:
-            The same, or that of a later step, if no agent was active for a time.
-        """
+        """Set `agents`, and which are active in the next step. Without neutral agents, wait until one is active."""
         while True:
             # Those whose flows start before the end of the next step. A running episode has one now or later: it ends
             # with its last agent flow, and every flow starts before its end.

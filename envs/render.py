@@ -50,11 +50,6 @@ def draw_agent(infos: Sequence[Info], duration_s: float) -> npt.NDArray[np.uint8
 def draw_episode(names: Sequence[str], infos: Sequence[Sequence[Info]], duration_s: float) -> npt.NDArray[np.uint8]:
     """Draw the rates and the delays of an episode so far.
 
-    Args:
-        names: of the K agent flows.
-        infos: of the reset and of every step, K each.
-        duration_s: of the scenario.
-
     Returns:
         A picture of shape (400, 600, 3).
     """

@@ -52,13 +52,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         ValueError: `n_engines` < 1.
     """
 
-    def __init__(
-        self,
-        spec: EpisodeSpec,
-        n_engines: int = 1,
-        *,
-        has_infos: bool = False,
-    ) -> None:
+    def __init__(self, spec: EpisodeSpec, n_engines: int = 1, *, has_infos: bool = False) -> None:
         n_engines = check_integer("n_engines", n_engines, at_least=1)
         self.episode_spec = spec  # not `spec`, which Stable-Baselines3 takes for Gymnasium's
         self.agents = spec.agents
@@ -130,9 +124,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         self._episodes.act(actions)
 
     @in_one_thread
-    def step_wait(
-        self,
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.bool_], list[Info]]:
+    def step_wait(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.bool_], list[Info]]:
         """Wait for the step.
 
         Returns:

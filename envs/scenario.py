@@ -95,7 +95,7 @@ class Flow:
     start_s: float = 0.0
     stop_s: float | None = None
     size_bytes: int | None = None
-    parameters: Mapping[str, float] = field(default_factory=dict)
+    parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
     jitter_ms: float = 0.0
     policy: str | None = None
     file: str | None = None
@@ -183,15 +183,9 @@ class Flow:
             text += f", transport {self.transport}"
         return text
 
-    def __hash__(self) -> int:
-        return hash(
-            (
-                *(self.algorithm, self.rtt_ms, self.start_s, self.stop_s, self.size_bytes, self.jitter_ms),
-                *(self.policy, self.file, self.ecn, self.rtt_schedule, self.ack_loss, self.ack_aggregation_ms),
-                *(self.app_rate_mbps, self.on_s, self.off_s, self.on_off, self.path),
-                *(self.server, self.client, self.data_from, self.transport),
-            )
-        )
+
+DRIVER: Final = ("algorithm", "parameters", "policy", "file", "server", "client", "data_from", "transport")
+"""The fields of a flow that say who drives it; the others are about its path and its application."""
 
 
 @dataclass(frozen=True)
@@ -385,21 +379,8 @@ class Scenario:
 
     def with_algorithm(self, algorithm: str, **parameters: float) -> Scenario:
         """Return the scenario with `algorithm` on every flow; `policy` is then the reference policy."""
-        flows = tuple(
-            dataclasses.replace(
-                f,
-                algorithm=algorithm,
-                parameters=parameters,
-                policy=None,
-                file=None,
-                server=(),
-                client=(),
-                data_from="client",
-                transport="ours",
-            )
-            for f in self.flows
-        )
-        return dataclasses.replace(self, flows=flows)
+        driver = {name: getattr(Flow(algorithm, parameters=parameters), name) for name in DRIVER}
+        return dataclasses.replace(self, flows=tuple(dataclasses.replace(flow, **driver) for flow in self.flows))
 
     def with_agents_as(self, algorithm: str) -> Scenario:
         """Return the scenario with `algorithm` and its default parameters in place of every agent."""

@@ -331,11 +331,7 @@ def _in_terms(metric: Metric, size: float) -> str:
 
 
 def compare_grid(scenarios: Mapping[str, Scenario], root: Path, console: Console) -> list[Compared]:
-    """Simulate every scenario in all engines, and its neighbours in native.
-
-    Raises:
-        EngineError: runs failed.
-    """
+    """Simulate every scenario in all engines, and its neighbours in native."""
     runs = {engine: _run(engine, scenarios, SEEDS, root, console) for engine in ENGINES}
     near = _run_neighbours(NATIVE, scenarios, root, console)
     return [

@@ -20,12 +20,6 @@ def run_command(
 ) -> int:
     """Run a study and print its error, if there is one, as a message.
 
-    Args:
-        name: what the command is called in messages.
-        manual: what `--help` prints.
-        study: takes the arguments and the console.
-        arguments: what follows the command.
-
     Returns:
         The exit status: 0, 1 after an error, 130 after Ctrl-C, 143 after SIGTERM.
     """
@@ -42,12 +36,7 @@ def run_command(
 
 
 def split_settings(arguments: Sequence[str], defaults: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return a study's own settings, and the other arguments, which are Hydra overrides.
-
-    Raises:
-        ValueError: an argument is a sweep.
-        HydraException: an argument is not `key=value`.
-    """
+    """Return a study's own settings, and the other arguments, which are Hydra overrides."""
     own, others = dict(defaults), []
     for override in OverridesParser.create().parse_overrides(list(arguments)):
         if override.is_sweep_override():

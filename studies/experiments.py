@@ -16,16 +16,7 @@ STAND_INS: Final = {"bbr-stock": "bbr", "cubic-stock": "cubic", "newreno-stock":
 
 
 def compose_experiment(experiment: str, overrides: Sequence[str] = (), folder: Path | None = None) -> dict[str, Any]:
-    """Return the whole plain configuration of an experiment.
-
-    Args:
-        experiment: its name in the group `experiment`, as `paper/acw-jain`.
-        overrides: Hydra overrides.
-        folder: a folder with more groups than conf/ has.
-
-    Raises:
-        HydraException: there is no such experiment, or an override is not valid.
-    """
+    """Return the whole plain configuration of an experiment."""
     path = [] if folder is None else [f"hydra.searchpath=[{value_of(f'file://{folder}')}]"]
     with initialize_config_module("bbrgym.conf", version_base="1.3"):
         config = compose("config", overrides=[*path, f"experiment={experiment}", *overrides])

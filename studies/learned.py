@@ -214,12 +214,7 @@ def curves(runs: Mapping[int, Path]) -> Figure:
 
 
 def adopt(run: Path, folder: Path = REFERENCE, card_page: Path = CARD) -> None:
-    """Replace the reference by the last agent of a training, its record in `mlflow.json` and its facts on the card.
-
-    Raises:
-        FileNotFoundError: the training has no agent.
-        ValueError: `run` has no training.
-    """
+    """Replace the reference by the last agent of a training, its record in `mlflow.json` and its facts on the card."""
     record = read_run(run)
     if record is None:
         raise ValueError(f"'{run}' holds no training: it has no run.json")
@@ -239,7 +234,7 @@ def adopt(run: Path, folder: Path = REFERENCE, card_page: Path = CARD) -> None:
         "commands": commands,
         **{name: record[name] for name in ("experiment", "run_id", "run_name", "status", "started", "ended")},
         "tags": tags,
-        "params": {name: params[name] for name in ("observation", "action", "reward", "env", "agent", "train", "seed")},
+        "params": {name: params[name] for name in ("agent", "train", "seed")},  # the policy's file has its environment
         "evaluations": [{"step": step, **metrics} for step, metrics in evaluations(run).items()],
     }
     write_json(folder / "mlflow.json", summary)

@@ -31,11 +31,7 @@ def duration(seconds: float) -> str:
 
 
 def provenance(plans: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a table of the versions that made the results, and a warning if those of an engine are of different code.
-
-    Args:
-        plans: of benchmarks, as `BenchmarkResult` has them.
-    """
+    """Return a table of the versions that made the results, and a warning if an engine's are of different code."""
     shown = {
         "bbrgym": "bbrgym",
         "code": "hash of the code that decides the numbers",
@@ -88,22 +84,12 @@ def marked(name: str) -> Callable[[str], Path]:
 
 
 def write_block(path: Path, name: str, block: str) -> None:
-    """Replace what is between the marks of a page.
-
-    Raises:
-        OSError: the page cannot be read or written.
-        ValueError: the page must have both marks.
-    """
+    """Replace what is between the marks of a page."""
     write_text(path, with_block(path.read_text(encoding="utf-8"), name, block))
 
 
 def write_blocks(path: Path, mark: str, blocks: Mapping[str, Sequence[str]], absent: str = "Not run yet.") -> None:
-    """Replace several blocks of a page, each a list of paragraphs and tables; its name follows the mark in its lines.
-
-    Raises:
-        OSError: the page cannot be read or written.
-        ValueError: the page must have all marks.
-    """
+    """Replace several blocks of a page, each a list of paragraphs and tables, which the page calls `mark name`."""
     document = path.read_text(encoding="utf-8")
     for name, block in blocks.items():
         document = with_block(document, f"{mark} {name}".strip(), "\n\n".join(block) or absent)

@@ -91,11 +91,7 @@ def _run(arguments: Sequence[str], console: Console) -> None:
 
 
 def points(results: Mapping[str, BenchmarkResult]) -> Points:
-    """Return where each competitor is on each link.
-
-    Args:
-        results: by the roles of `ROLES`.
-    """
+    """Return where each competitor is on each link."""
     cubic, kind = (run_table(results[role].results) for role in ROLES)
     first = cubic["throughput_mbps[0]"]
     table = pd.DataFrame(

@@ -124,11 +124,7 @@ class Claim:
 
 
 def load_claims(path: Path = CLAIMS) -> list[Claim]:
-    """Return the claims of a file. One with `buffers_bdp` is made once for each buffer.
-
-    Raises:
-        ValueError: the message names the bad key or value, and what is valid.
-    """
+    """Return the claims of a file. One with `buffers_bdp` is made once for each buffer."""
     plain: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     claims = []
     for entry in plain["claims"]:

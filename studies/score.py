@@ -43,12 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def block(scores: Sequence[Score], league: Mapping[str, float]) -> str:
-    """Return the table, the best first, and the rank correlation with the league.
-
-    Args:
-        scores: of candidates, in the same scenarios.
-        league: fair power by algorithm.
-    """
+    """Return the table, the best first, and the rank correlation with the league."""
     power = scores[0].table["fair_power"].droplevel("seed").unstack("competitor").drop(columns=scores[0].name)
     own = {str(name): estimate(_ratios(power, str(name))) for name in power}
     for score in scores:

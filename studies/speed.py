@@ -28,7 +28,8 @@ from google.protobuf.internal import api_implementation
 from rich.console import Console
 from rich.progress import track
 
-from bbrgym import Flow, Rows, Scenario, _testing, make_engine
+from bbrgym import Flow, Rows, Scenario, make_engine
+from bbrgym._testing import policy_time_ns
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.provenance import source_tags
 from bbrgym.baselines.policy_file import REFERENCE, policy_bytes
@@ -219,8 +220,8 @@ def measure_policy(effort: Effort, seed: int) -> Samples:
     """Measure what each decision costs a flow of algorithm `policy`."""
     del seed  # a network is deterministic
     policy = policy_bytes(None)
-    _testing.policy_time_ns(policy, 1_000)
-    samples = _repeat(lambda: _testing.policy_time_ns(policy, 2_000) / 1e3, effort.budget_s / 10)
+    policy_time_ns(policy, 1_000)
+    samples = _repeat(lambda: policy_time_ns(policy, 2_000) / 1e3, effort.budget_s / 10)
     return {Cell(POLICY, "columns to gains", "µs"): samples}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from nanobind.stubgen import StubGen
 
 ROOT = Path(__file__).parents[1]
-MODULES = ("_controllers", "_linux", "_native", "_ns3", "_testing")
+MODULES = ("_controllers", "_linux", "_native", "_ns3")  # _testing has no users but tests and a study
 
 
 def stub_of(module: str) -> str:

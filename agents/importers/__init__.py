@@ -17,10 +17,7 @@ from bbrgym.files import DAMAGES, damage
 
 
 def import_model(
-    path: Path,
-    config: Mapping[str, Any],
-    statistics: Path | None = None,
-    ignores_clipping: bool = False,
+    path: Path, config: Mapping[str, Any], statistics: Path | None = None, ignores_clipping: bool = False
 ) -> Agent:
     """Read a model of another library as an agent. Nothing in the file is executed.
 

@@ -71,12 +71,7 @@ class Document:
         }
 
     def add(self, event: SentInterval | ReceivedInterval, own: Mapping[str, Any]) -> None:
-        """Add an interval.
-
-        Args:
-            event: the interval.
-            own: what only ours has.
-        """
+        """Add an interval."""
         times = (event.start_s, event.end_s)
         of_stream: dict[str, Any] = {}
         if isinstance(event, SentInterval):
@@ -90,12 +85,7 @@ class Document:
         self._intervals.append({"streams": [{"socket": 1, **total, **of_stream}], "sum": total, **own})
 
     def end(self, event: Sent | Received, own: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the document of a flow that has ended.
-
-        Args:
-            event: the flow's last event.
-            own: what only ours has.
-        """
+        """Return the document of a flow that has ended."""
         packets: int | None
         size: int | None
         retransmits: dict[str, Any] = {}

@@ -110,13 +110,6 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode in a new run of the program.
 
-        Args:
-            seed: decides the seeds of this and all later episodes; None keeps the generator of seeds.
-            options: not used.
-
-        Returns:
-            The observation, and `info` with the program's own text.
-
         Raises:
             EngineError: the program died, did not answer, or sent something that is not an ns3-gym message.
         """
@@ -140,12 +133,6 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
     @in_one_thread
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Send an action and wait for its results.
-
-        Args:
-            action: an element of the action space.
-
-        Returns:
-            observation, reward, terminated, truncated, and `info` with the program's own text.
 
         Raises:
             gymnasium.error.ResetNeeded: there was no reset, or the episode is over.

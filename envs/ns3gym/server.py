@@ -189,12 +189,7 @@ def refuse(port: int, error: str) -> None:
 
 
 class _Client:
-    """The REQ socket to a stock client. Unlike a stock simulation's, it notices that the client is gone.
-
-    Args:
-        port: where the client listens, on this machine.
-        is_patient: wait for a client that does not listen yet.
-    """
+    """The REQ socket to a stock client. Unlike a stock simulation's, it notices that the client is gone."""
 
     def __init__(self, port: int, is_patient: bool = True) -> None:
         self._address = f"tcp://localhost:{port}"

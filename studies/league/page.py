@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from bbrgym.benchmark.regret import LEAST_BEST, MOST_REGRET, Regret, regret_verdict, regrets
 from bbrgym.benchmark.scores import SCORE, compare_scores, standings
 from bbrgym.benchmark.statistics import Estimate, estimate, number_text
+from bbrgym.benchmark.tables import print_table
 from bbrgym.envs.scenario import Scenario
 from studies import page
 from studies.league.suites import ALONE, CHANGING, League
@@ -106,31 +104,13 @@ def print_league_goals(league: League, console: Console) -> None:
     """Print the standings of the suites in which all flows are of one kind, and the goals."""
     for suite, table in league.scores.items():
         rows = [[str(name), *_standing_cells(row)] for name, row in standings(table).iterrows()]
-        _print_table(suite, ["competitor", "fair power", *SHOWN], rows, console)
+        print_table(console, ["competitor", "fair power", *SHOWN], rows, suite)
     rows = [[goal.wanted, goal.measured, "yes" if goal.is_reached else "no"] for goal in goals(league)]
-    _print_table("goals", ["goal", "measured", "reached"], rows, console)
-
-
-def _print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
-    printed = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        printed.add_column(heading)
-    for row in rows:
-        printed.add_row(*map(escape, row))
-    console.print(printed)
+    print_table(console, ["goal", "measured", "reached"], rows, "goals")
 
 
 def write_league_page(league: League, path: Path, part: League | None = None) -> None:
-    """Write the blocks of the page. Equal results give equal files, so the page has no date.
-
-    Args:
-        league: its finished runs.
-        path: the page, with the marks of all blocks.
-        part: the part that another engine has simulated, if there is one.
-
-    Raises:
-        ValueError: no suite has results, or the page lacks marks.
-    """
+    """Write the blocks of the page. Equal results give equal files, so the page has no date."""
     if not any(map(league.has_runs, league.results)):
         raise ValueError(f"the league {league.plan.name} has no results: run `python -m studies.league`")
     blocks = {

@@ -76,11 +76,7 @@ class LeaguePlan:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> LeaguePlan:
-        """Return the plan of the whole plain configuration that `compose_league` returns.
-
-        Raises:
-            ValueError: naming the bad value and the good ones.
-        """
+        """Return the plan of the whole plain configuration that `compose_league` returns."""
         league, common = config["league"], dict(config["benchmark"])
         common["competitors"] = _expanded(common["competitors"], common["engine"])
         check_keys("a league", league, _LEAGUE_KEYS)
@@ -154,12 +150,7 @@ _LEAGUE_KEYS: Final = (
 
 @dataclass(frozen=True)
 class League:
-    """The results of a league, finished or not.
-
-    Attributes:
-        plan: its settings.
-        results: by name of the suite.
-    """
+    """The results of a league, finished or not."""
 
     plan: LeaguePlan
     results: Mapping[str, BenchmarkResult]
@@ -185,15 +176,7 @@ class League:
 
 
 def compose_league(overrides: Sequence[str] = (), experiment: str = "league") -> dict[str, Any]:
-    """Return the whole plain configuration of the league, or of an experiment that changes it.
-
-    Args:
-        overrides: Hydra overrides.
-        experiment: a file of studies/league/conf/experiment.
-
-    Raises:
-        HydraException: an override is not valid.
-    """
+    """Return the whole plain configuration of the league, or of an experiment that changes it."""
     return compose_experiment(experiment, overrides, Path(__file__).parent / "conf")
 
 
@@ -201,15 +184,6 @@ def run_league(config: Mapping[str, Any], root: Path, console: Console, command:
     """Run the missing runs of a league: one benchmark per suite, one after the other.
 
     Finished runs of other benchmarks in `root` are linked, not repeated.
-
-    Args:
-        config: the whole plain configuration that `compose_league` returns.
-        root: the benchmarks go to `<root>/<name>/<suite>`.
-        console: shows progress.
-        command: the command line in the results; None is that of this process.
-
-    Raises:
-        ValueError: the configuration has a bad value. Nothing has run then.
     """
     plan = LeaguePlan.from_config(config)
     for count, (suite, benchmark) in enumerate(plan.suites.items(), start=1):
@@ -220,11 +194,7 @@ def run_league(config: Mapping[str, Any], root: Path, console: Console, command:
 
 
 def load_league(config: Mapping[str, Any], root: Path) -> League:
-    """Return the league of a configuration with the benchmarks that are in `root`.
-
-    Raises:
-        ValueError: the configuration has a bad value.
-    """
+    """Return the league of a configuration with the benchmarks that are in `root`."""
     return _load(LeaguePlan.from_config(config), root)
 
 

@@ -147,12 +147,7 @@ class Cell:
 
 
 def cells(cases: Sequence[Case], runs: pd.DataFrame) -> Iterator[Cell]:
-    """Yield the judged metrics of the cases that Linux and native have run.
-
-    Args:
-        cases: whose names are the scenarios of the runs.
-        runs: the result of `run_table`; its competitors are what ran them.
-    """
+    """Yield the judged metrics of the cases that Linux and native have run."""
     for case in cases:
         if case.name not in runs.index.get_level_values("scenario"):
             continue

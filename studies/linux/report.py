@@ -70,13 +70,7 @@ ABSENT: Final = "Not measured yet: `make linux ARGS=--measure`."
 
 
 def write_report(runs: pd.DataFrame, path: Path, console: Console) -> None:
-    """Write the page's blocks and figure from the kept runs of Linux; everything else is simulated anew.
-
-    Args:
-        runs: the result of `load_runs`.
-        path: the page, with the marks of all blocks.
-        console: shows progress.
-    """
+    """Write the page's blocks and figure from the kept runs of Linux; everything else is simulated anew."""
     blocks = {
         "runs": _runs(runs),
         "grid": _grid(runs, console),

@@ -62,20 +62,11 @@ def flawed(cases: Iterable[Case], runs: pd.DataFrame) -> list[tuple[Case, int]]:
 
 
 def measure_linux(
-    cases: Sequence[Case],
-    console: Console,
-    path: Path = RUNS,
-    run: Callable[[Case, int], Trace] | None = None,
+    cases: Sequence[Case], console: Console, path: Path = RUNS, run: Callable[[Case, int], Trace] | None = None
 ) -> None:
     """Measure the missing runs of Linux one at a time, then repeat those with a flaw; the most punctual one is kept.
 
     Every run is written at once, so the command can be stopped and started again.
-
-    Args:
-        cases: what to measure.
-        console: shows each run and the expected time.
-        path: where the runs are kept.
-        run: runs a case with a seed; the default does so on Linux.
 
     Raises:
         EngineError: Linux cannot be measured here, with the reason.

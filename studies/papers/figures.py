@@ -43,12 +43,6 @@ def paper_figure(
     scenario stand beside them: hollow diamonds are numbers, hollow triangles that point up or down are bounds above or
     below which the metric should be.
 
-    Args:
-        figure: the figure.
-        results: `BenchmarkResult.results`.
-        scenarios: the experiment's scenarios by name, in the order in which they are shown.
-        published: the paper's entries; those that belong to the figure are drawn.
-
     Raises:
         ValueError: there is nothing to show, or two scenarios would be the same point of a line.
     """

@@ -24,9 +24,6 @@ def write_page(experiments: Sequence[Experiment], path: Path) -> None:
     """Write the blocks of the page from the finished runs of the papers' experiments and of the ablations.
 
     Equal results give equal files, so the page has no date. Figures go to a folder beside the page that has its name.
-
-    Raises:
-        ValueError: the page lacks marks.
     """
     papers = [experiment for experiment in experiments if not experiment.is_ablation]
     ablations = [experiment for experiment in experiments if experiment.is_ablation]

@@ -38,13 +38,7 @@ FORMS: Final = ("value", "reduction", "ratio")
 
 @dataclass(frozen=True)
 class Axis:
-    """A quantity in which the scenarios of an experiment differ.
-
-    Attributes:
-        label: label of the axis.
-        form: how one value is written.
-        value: returns the value of a scenario.
-    """
+    """A quantity in which the scenarios of an experiment differ."""
 
     label: str
     form: str
@@ -105,11 +99,7 @@ class PaperFigure:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any], scenarios: Mapping[str, Scenario]) -> PaperFigure:
-        """Return the figure of a plain mapping; `scenarios` are those of the experiment.
-
-        Raises:
-            ValueError: a value is not valid; the message names it and the valid ones.
-        """
+        """Return the figure of a plain mapping; `scenarios` are those of the experiment."""
         figure = cls(**read_record(cls, "a figure", plain))
         what = f"the figure {figure.title!r}"
         for key, axis in (("x", figure.x), ("panel", figure.panel)):
@@ -156,11 +146,7 @@ class Published:
     def from_dict(
         cls, plain: Mapping[str, Any], scenarios: Mapping[str, Scenario], competitors: Collection[str]
     ) -> Published:
-        """Return the entry of a plain mapping; scenarios and competitors are those of the experiment.
-
-        Raises:
-            ValueError: a value is not valid; the message names it and the valid ones.
-        """
+        """Return the entry of a plain mapping; scenarios and competitors are those of the experiment."""
         keys = {"scenarios": "scenario", "bound": "is", "form": "as"}
         claim = cls(**read_record(cls, "a published entry", plain, keys))
         what = f"the published {claim.metric}"
@@ -210,16 +196,7 @@ class Paper:
     def from_dict(
         cls, plain: Mapping[str, Any], scenarios: Mapping[str, Scenario], competitors: Collection[str]
     ) -> Paper:
-        """Return the paper of a plain mapping, as a file of `CLAIMS` has it.
-
-        Args:
-            plain: the mapping.
-            scenarios: the experiment's scenarios by their names.
-            competitors: names of its competitors.
-
-        Raises:
-            ValueError: a value is not valid; the message names it and the valid ones.
-        """
+        """Return the paper of a plain mapping, as a file of `CLAIMS` has it."""
         arguments = read_record(cls, "a paper", plain)
         arguments["published"] = tuple(
             Published.from_dict(one, scenarios, competitors)
@@ -238,17 +215,7 @@ class Paper:
 def load_paper(
     experiment: str, scenarios: Mapping[str, Scenario], competitors: Collection[str], claims: Path = CLAIMS
 ) -> Paper:
-    """Load what a paper published about an experiment.
-
-    Args:
-        experiment: its name in conf/experiment, as `paper/acw-jain`.
-        scenarios: the experiment's scenarios by their names.
-        competitors: names of its competitors.
-        claims: the folder of the files.
-
-    Raises:
-        ValueError: there is no such experiment of a paper, or its file has a bad value.
-    """
+    """Load what a paper published about an experiment."""
     path = claims / f"{experiment}.yaml"
     if not path.is_file():
         raise ValueError(f"{experiment!r} is not the experiment of a paper: {path} does not exist")
@@ -261,11 +228,7 @@ def load_paper(
 
 
 def paper_of(result: BenchmarkResult, claims: Path = CLAIMS) -> Paper:
-    """Return the paper whose experiment a benchmark is, by the benchmark's name `<group>-<preset>/<experiment>`.
-
-    Raises:
-        ValueError: there is no such paper, or its claims are not valid.
-    """
+    """Return the paper whose experiment a benchmark is, by the benchmark's name `<group>-<preset>/<experiment>`."""
     config = result.plan["config"]
     group, _, name = config["name"].partition("/")
     scenarios = {name: Scenario.from_dict(plain) for name, plain in config["scenarios"].items()}
@@ -321,10 +284,6 @@ def compare(paper: Paper, results: pd.DataFrame) -> list[PublishedComparison]:
     * A value is judged by its order among the paper's other values of the same quantity: those of other competitors,
       and for a metric of one flow those of the competitor's other flows. Equal published values have no order. Without
       such values it is not judged; the ratio says how close it is.
-
-    Args:
-        paper: what was published.
-        results: `BenchmarkResult.results`, finished or not.
 
     Returns:
         One row per entry of `paper.published`, in that order.

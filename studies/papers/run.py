@@ -28,15 +28,7 @@ GROUPS: Final = ("paper", "ablation")
 
 @dataclass(frozen=True)
 class Experiment:
-    """The results of a paper's experiment, or of the ablation of an algorithm.
-
-    Attributes:
-        group: one of `GROUPS`.
-        name: its name in the folder of the group.
-        result: its benchmark.
-        paper: what was published.
-        rows: the published entries and the measurements.
-    """
+    """The results of a paper's experiment, or of the ablation of an algorithm."""
 
     group: str
     name: str
@@ -80,13 +72,6 @@ def run_papers(
         overrides: Hydra overrides for every experiment, as `benchmark.executor.workers=1`. Runs are tracked in MLflow
             only with `tracking=mlflow`.
         console: shows progress; None is standard output.
-
-    Returns:
-        One result per experiment, in the order of `experiments`.
-
-    Raises:
-        ValueError: a value is not valid. Nothing has run then.
-        HydraException: an override is not valid.
     """
     console = console or Console()
     if preset not in PRESETS:

@@ -56,11 +56,7 @@ class Stack:
 
 
 def stacks(folder: Path) -> list[Stack]:
-    """Return the stacks that are installed here.
-
-    Args:
-        folder: an empty one, for logs, keys and certificates.
-    """
+    """Return the stacks that are installed here."""
     found = [Stack("bbrgym over UDP, cubic", Flow("cubic", RTT_MS))]
     controls = [name for name in ("cubic", "reno", "bbr") if name in linux_controls()]
     found += [Stack(f"kernel TCP, {name}", Flow(f"{LINUX_PREFIX}{name}", RTT_MS)) for name in controls]

@@ -121,7 +121,7 @@ def is_setting(path: str, _: str) -> bool:
 
 
 def is_target(target: str, _: str) -> bool:
-    return re.search(rf"^{target}:", FILES["Makefile"].read_text(), re.MULTILINE) is not None
+    return re.search(rf"^(?:[\w-]+ )*{target}(?: [\w-]+)*:", FILES["Makefile"].read_text(), re.MULTILINE) is not None
 
 
 def is_module(module: str, _: str) -> bool:
