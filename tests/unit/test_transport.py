@@ -601,6 +601,16 @@ def test_a_burst_that_the_window_cuts_is_paid_for_first():
     assert len(hand.send(4)) == 2
 
 
+def test_a_burst_that_ends_with_the_data_is_paid_for_first():
+    hand = paced_hand(8, 10 * PACKET, cwnd=100, rtt_ms=2, size=5 * PACKET)
+    hand.send(0, 5)
+    assert hand.send(0) == [], "there is no more"
+    hand.ack(2, 4)  # 0 and 1 are lost
+    assert hand.send(2) == [(5, 0, PACKET, True)], "the first retransmission does not wait for the pace"
+    assert hand.send(7.999) == [], "the second one waits for six packets"
+    assert hand.send(8, 1) == [(6, 1, PACKET, True)]
+
+
 def test_a_probe_does_not_wait_for_the_pace_and_is_paid_for():
     hand = paced_hand(8, 3 * PACKET, cwnd=3, rtt_ms=10)
     hand.send(0)
