@@ -55,6 +55,13 @@ def assert_equal(engine: Any, scenario: Scenario, seed: int) -> None:
     npt.assert_array_equal(np.stack(link), trace.link)
 
 
+def test_the_module_loads_quickly_from_anywhere() -> None:
+    brotli = pytest.importorskip("brotli", reason="brotli is missing: `make playground` installs it")
+    module = MODULE.read_bytes()
+    assert len(module) < 500_000
+    assert len(brotli.compress(module)) < 150_000
+
+
 def test_columns_and_algorithms_are_those_of_python(engine: Any) -> None:
     assert engine.names() == [list(FLOW_COLUMNS), list(LINK_COLUMNS), list(controllers())]
 
@@ -70,6 +77,11 @@ def test_rows_of_each_algorithm_equal_native(engine: Any, algorithm: str) -> Non
 @pytest.mark.parametrize("seed", range(40))
 def test_rows_of_random_scenarios_equal_native(engine: Any, seed: int) -> None:
     assert_equal(engine, random_scenario(random.Random(seed)), seed)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_rows_of_presets_equal_native(engine: Any, name: str) -> None:
+    assert_equal(engine, native_of(PRESETS[name]["scenario"] | {"duration_s": 10}), seed=1)
 
 
 def native_of(plain: dict[str, Any]) -> Scenario:
@@ -293,6 +305,17 @@ def test_an_error_of_the_engine_is_shown_and_can_be_mended(browser: Any, address
     page.find("nav button").click()
     page.wait("a run", lambda state: state["time_s"] > 0)
     assert page.find("#error").text == ""
+
+
+def test_nothing_is_wider_than_a_phone(browser: Any, address: str) -> None:
+    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        page = Page(browser, address, preset="steer")
+        page.finish()
+        assert browser.execute_script("return document.documentElement.scrollWidth") == 390
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_the_lab_shows_saved_runs_beside_the_same_simulation(browser: Any, tmp_path: Path) -> None:
