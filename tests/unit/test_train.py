@@ -39,7 +39,7 @@ from training import (
 )
 
 from bbrgym import EngineError, Scenario
-from bbrgym.agents import callbacks, checkpoint, ppo
+from bbrgym.agents import callbacks, checkpoint, ppo, training_loop
 from bbrgym.agents.callbacks import Callbacks
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.policy import load_agent
@@ -49,6 +49,7 @@ from bbrgym.agents.train import resume, train
 from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
+from bbrgym.files import write_json
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -232,6 +233,21 @@ def test_a_run_can_be_made_longer(tmp_path: Path) -> None:
     assert run_of(tmp_path)["params"]["train"]["total_steps"] == 128
     with pytest.raises(ValueError, match=r"agent\.gamma cannot change in a resumed training"):
         resume(tmp_path, {"agent.gamma": 0.5})
+
+
+def test_a_run_that_was_killed_after_its_last_step_still_ends(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(training_loop, "_draw_curve", kill)
+        with pytest.raises(Killed):
+            learn(tmp_path)
+    record = run_of(tmp_path)
+    write_json(tmp_path / "run.json", record | {"status": "RUNNING", "ended": None, "error": None})
+    shutil.rmtree(tmp_path / "final")
+    assert resume(tmp_path, console=quiet()).is_complete
+    assert run_of(tmp_path)["status"] == "FINISHED"
+    assert same(weights(finished), weights(tmp_path))
 
 
 def test_a_broken_checkpoint_falls_back_to_the_one_before(

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import queue
+import random
 import signal
 import socket
 import struct
@@ -243,6 +244,21 @@ def test_nothing_counts_before_the_address_is_proved() -> None:
         assert (server.phase, server.report["arrived_packets"]) == ("waiting", 0)
         peer.connect()
         assert server.phase == "receiving"
+
+
+def test_an_unproved_address_gets_no_more_bytes_than_it_sent() -> None:
+    server, address = receiver()
+    rng = random.Random(1)
+    tries = [hello(5), *(datagram(kind, bytes(size)) for kind in range(16) for size in (0, 8, 24, 32, 1000))]
+    tries += [rng.randbytes(rng.randrange(60)) for _ in range(100)]
+    answered = 0
+    with contextlib.closing(Peer(server, address)) as peer:
+        for sent in tries:
+            answers = peer.exchange(sent)
+            assert sum(map(len, answers)) <= len(sent)
+            answered += len(answers)
+    assert answered > 0
+    assert server.phase == "waiting"
 
 
 def test_others_are_told_that_the_receiver_is_busy() -> None:
