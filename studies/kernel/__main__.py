@@ -269,7 +269,7 @@ def _left() -> str:
         "struct_ops": "bpftool struct_ops list",
         "links": "bpftool link list | grep struct_ops",
         "maps": "bpftool map list | grep -E 'name (agent|inputs|policies|states) '",
-        "programs": "bpftool prog list | grep agent_",
+        "programs": "bpftool prog list | grep -E ' (agent|pass)_'",
         "network namespaces": "lsns -t net -n",
     }.items():
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
