@@ -1,6 +1,6 @@
 """Measure a policy in the kernel's TCP, and write docs/kernel.md: `python -m studies.kernel [--write docs/kernel.md]`.
 
-It runs in real time, for a quarter of an hour, as root on a machine that is otherwise idle: what an ACK and a bit cost,
+It runs in real time, for twenty minutes, as root on a machine that is otherwise idle: what an ACK and a bit cost,
 the duel in four worlds, ten scenarios beside native, and what a hundred kills leave behind. Elsewhere it says what is
 missing. `--only PART` measures one part: cost, duel, scenarios or kills.
 """
