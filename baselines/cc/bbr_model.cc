@@ -16,6 +16,7 @@ BbrParameters WithoutRoomForBursts(const BbrModelParameters& model) {
   parameters.pacing_margin = 0.0;
   parameters.min_cwnd_packets = model.min_cwnd_packets;
   parameters.extra_acked_gain = 0.0;
+  parameters.burst_packets = model.burst_packets;
   return parameters;
 }
 
@@ -40,6 +41,7 @@ void BbrModelParameters::Describe(ParameterReader& reader) {
   reader.Field("startup_queue_packets", startup_queue_packets, 0, 1'000'000);
   reader.Field("probe_rtt_cwnd_gain", probe_rtt_cwnd_gain, 0.0, 1.0);
   reader.Field("probe_rtt_join", probe_rtt_join, 0.0, 1.0);
+  reader.Field("burst_packets", burst_packets, 0, 1000);
 }
 
 BbrModelController::BbrModelController(const Connection& connection, const BbrModelParameters& parameters)

@@ -30,6 +30,8 @@ struct BbrModelParameters {
   /// An RTT below this share of the min_rtt with which ProbeBW began starts ProbeRTT at once: other flows are emptying
   /// the queue, and flows can empty it only together. 0: only the age of min_rtt starts ProbeRTT, as in BBR.
   double probe_rtt_join = 0.95;
+  /// Packets that leave back to back (`BbrParameters::burst_packets`). 0: as many as in the kernel's TCP.
+  std::int64_t burst_packets = 1;
 
   /// BBR's own values.
   static BbrModelParameters OfBbr();

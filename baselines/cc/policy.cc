@@ -12,7 +12,9 @@ namespace {
 
 AgentParameters WithModelOf(const Connection& connection, AgentParameters parameters) {
   if (connection.policy && connection.policy->is_bbr_model() && !parameters.is_bbr_model) {
-    static_cast<BbrModelParameters&>(parameters) = BbrModelParameters::OfBbr();
+    BbrModelParameters model = BbrModelParameters::OfBbr();
+    model.burst_packets = parameters.burst_packets;  // how it sends is its flow's matter
+    static_cast<BbrModelParameters&>(parameters) = model;
   }
   return parameters;
 }

@@ -30,8 +30,8 @@ ROUNDS: Final = 12
 """All algorithms take turns so often. The least value of each counts: others use the processor too."""
 EVERY_ACK: Final = "policy that decides on every ACK"
 PROGRAMS: Final[dict[str, tuple[str, ...]]] = {
-    "bbrgym_cubic": ("plain_cubictcp_cong_avoid", "plain_cubictcp_acked"),
-    "bbrgym_bbr": ("plain_bbr_main",),
+    "bbrgym_cubic": ("pass_cubictcp_cong_avoid", "pass_cubictcp_acked"),
+    "bbrgym_bbr": ("pass_bbr_main",),
     "agent": ("agent_main",),
     "policy": ("agent_main",),
     EVERY_ACK: ("agent_main",),
@@ -109,7 +109,7 @@ def _load_plain() -> Any:
     """Load plain.bpf.c, with links, and return what keeps it."""
     with tempfile.TemporaryDirectory() as folder:
         compiled = Path(folder) / "plain.o"
-        subprocess.run([*bpf.COMMAND, "-c", _PLAIN, "-o", compiled], check=True)
+        subprocess.run([*bpf.COMMAND, f"-I{bpf.SOURCES[0].parent}", "-c", _PLAIN, "-o", compiled], check=True)
         library = ctypes.CDLL("libbpf.so.1")
         for function in (library.bpf_object__open_file, library.bpf_object__find_map_by_name):
             function.restype = ctypes.c_void_p

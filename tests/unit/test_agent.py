@@ -41,6 +41,18 @@ def test_by_option_gains_apply_everywhere() -> None:
     assert set.union(*seen.values()) == {(1.5, 1.1)}
 
 
+def test_bursts_are_those_of_the_kernel_if_asked_for() -> None:
+    bursts = {}
+    for rate_mbps in (20, 400):
+        for burst_packets in (1, 0):
+            path = Path(agent(burst_packets=burst_packets), rate_mbps=rate_mbps)
+            path.run_until(3_000)
+            bursts[rate_mbps, burst_packets] = path.controller.decision().send_quantum // PACKET
+    assert (bursts[20, 1], bursts[400, 1]) == (1, 1)
+    assert bursts[20, 0] == 2
+    assert bursts[400, 0] == pytest.approx(400e6 / 8 / 1024 / PACKET, rel=0.1)  # about 1 ms of the rate
+
+
 @pytest.mark.parametrize("gains", [(0.5, 1.0), (1.0, 1.1), (1.3, 1.3), (3.0, 1.0)])
 def test_window_and_rate_in_probe_bw_are_gains_times_the_model_and_nothing_else(gains: tuple[float, float]) -> None:
     controller = agent(cwnd_gain=gains[0], pacing_gain=gains[1], probe_rtt_join=0)

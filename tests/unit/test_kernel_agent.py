@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -29,6 +30,7 @@ from bbrgym.baselines.policy_file import KERNEL_REFERENCE, REFERENCE
 from bbrgym.baselines.registry import linux_controls
 from bbrgym.benchmark.plan import Competitor
 from bbrgym.cli import main
+from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.linux import bpf
@@ -190,6 +192,15 @@ def test_only_gains_go_over_the_kernels_tcp_and_only_in_linux() -> None:
     assert competitor.takes(scenario, (1,)).flows[1].transport == "kernel"
 
 
+def test_a_policy_on_bbrs_model_keeps_the_bursts_of_its_flow() -> None:
+    def rtts(**parameters: float) -> list[float]:
+        flow = Flow("policy", rtt_ms=40, policy=str(KERNEL_REFERENCE), parameters=parameters)
+        trace = simulate(Scenario(rate_mbps=20, buffer_bdp=2, duration_s=5, flows=(flow,)), engine="native", seed=1)
+        return flow_column(trace, "rtt_mean_ms")[:, 0].tolist()
+
+    assert rtts(burst_packets=0) == rtts(burst_packets=0, is_bbr_model=1) != rtts()
+
+
 # --- the program in the kernel ----------------------------------------------------------------------------------------
 
 needs_kernel = pytest.mark.skipif(bpf.missing() is not None, reason=str(bpf.missing()))
@@ -223,6 +234,22 @@ def test_gains_from_outside_are_in_force(engine: LinuxEngine) -> None:
         if gains[0] < 4:  # upwards, a window grows by what is acknowledged
             assert row["cwnd_packets"] == pytest.approx(cwnd_gain * row["bdp_packets"], abs=1)
         assert row["rtt_min_ms"] <= row["rtt_mean_ms"] <= row["rtt_max_ms"]
+
+
+@needs_kernel
+def test_an_environment_steers_a_flow() -> None:
+    scenario = replace(ONE, duration_s=3)
+    action = np.array([0.0, 0.5], np.float32)
+    with contextlib.closing(gymnasium.make("bbrgym/Bottleneck-v1", scenario=scenario, engine="linux")) as env:
+        env.reset(seed=1)
+        is_over = False
+        while not is_over:
+            observation, reward, _, is_over, info = env.step(action)
+            assert np.isfinite(observation).all()
+            assert np.isfinite(float(reward))
+    assert info["mode"] == 2
+    assert info["throughput_mbps"] > 0
+    assert (info["cwnd_gain"], info["pacing_gain"]) == pytest.approx(Action().gains(action), rel=1e-6)
 
 
 @needs_kernel

@@ -14,7 +14,9 @@ from typing import Final
 
 from bbrgym.files import replace_file, user_cache
 
-SOURCES: Final = tuple(Path(__file__).with_name(name) for name in ("agent.bpf.c", "agent_maps.h", "fixed_policy.h"))
+SOURCES: Final = tuple(
+    Path(__file__).with_name(name) for name in ("agent.bpf.c", "agent_maps.h", "fixed_policy.h", "kernel_tcp.h")
+)
 """The program, and what it includes."""
 
 _LEAST_KERNEL: Final = (6, 10)

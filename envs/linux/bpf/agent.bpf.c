@@ -8,28 +8,12 @@
 // The kernel offers the functions of its BBR to such programs (net/ipv4/tcp_bbr.c, tcp_bbr_check_kfunc_ids). Types have
 // the members that are used here: the loader finds their places in the running kernel (CO-RE).
 
-typedef unsigned char __u8;
-typedef unsigned short __u16;
-typedef unsigned int __u32;
-typedef unsigned long long __u64;
-typedef signed char __s8;
-typedef short __s16;
-typedef int __s32;
-typedef long long __s64;
-typedef __u16 __be16;
-typedef __u32 __be32;
-typedef __u32 __wsum;
-
 #define BPF_MAP_TYPE_SK_STORAGE 24
 #define BPF_F_NO_PREALLOC 1
 #define BPF_SK_STORAGE_GET_F_CREATE 1
 
-#include <bpf/bpf_helpers.h>
-// After the types and helpers.
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_tracing.h>
-
 #include "agent_maps.h"
+#include "kernel_tcp.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct sock {
@@ -73,29 +57,9 @@ struct bbr {
   __u32 prior_cwnd;
 };
 #pragma clang attribute pop
-enum tcp_ca_event { CA_EVENT_TX_START };
-struct tcp_congestion_ops {
-  __u32 (*ssthresh)(struct sock*);
-  void (*set_state)(struct sock*, __u8);
-  void (*cwnd_event)(struct sock*, enum tcp_ca_event);
-  __u32 (*min_tso_segs)(struct sock*);
-  void (*cong_control)(struct sock*, __u32, int, const struct rate_sample*);
-  __u32 (*undo_cwnd)(struct sock*);
-  __u32 (*sndbuf_expand)(struct sock*);
-  char name[16];
-  void (*init)(struct sock*);
-};
 
 extern void bbr_init(struct sock* sk) __ksym;
 extern void bbr_main(struct sock* sk, __u32 ack, int flag, const struct rate_sample* rs) __ksym;
-extern __u32 bbr_sndbuf_expand(struct sock* sk) __ksym;
-extern __u32 bbr_undo_cwnd(struct sock* sk) __ksym;
-extern void bbr_cwnd_event(struct sock* sk, enum tcp_ca_event event) __ksym;
-extern __u32 bbr_ssthresh(struct sock* sk) __ksym;
-extern __u32 bbr_min_tso_segs(struct sock* sk) __ksym;
-extern void bbr_set_state(struct sock* sk, __u8 state) __ksym;
-
-char agent_license[] SEC("license") = "GPL";
 
 enum { MODE_PROBE_BW = 2, MODE_PROBE_RTT = 3 };  // enum bbr_mode
 enum { CA_RECOVERY = 3 };                        // enum tcp_ca_state
@@ -272,47 +236,5 @@ void BPF_PROG(agent_main, struct sock* sk, __u32 ack, int flag, const struct rat
   if (policy) decide(state, policy, tp);
 }
 
-// The rest is the kernel's BBR.
-
-SEC("struct_ops/agent_sndbuf_expand")
-__u32 BPF_PROG(agent_sndbuf_expand, struct sock* sk) {
-  return bbr_sndbuf_expand(sk);
-}
-
-SEC("struct_ops/agent_undo_cwnd")
-__u32 BPF_PROG(agent_undo_cwnd, struct sock* sk) {
-  return bbr_undo_cwnd(sk);
-}
-
-SEC("struct_ops/agent_cwnd_event")
-void BPF_PROG(agent_cwnd_event, struct sock* sk, enum tcp_ca_event event) {
-  bbr_cwnd_event(sk, event);
-}
-
-SEC("struct_ops/agent_ssthresh")
-__u32 BPF_PROG(agent_ssthresh, struct sock* sk) {
-  return bbr_ssthresh(sk);
-}
-
-SEC("struct_ops/agent_min_tso_segs")
-__u32 BPF_PROG(agent_min_tso_segs, struct sock* sk) {
-  return bbr_min_tso_segs(sk);
-}
-
-SEC("struct_ops/agent_set_state")
-void BPF_PROG(agent_set_state, struct sock* sk, __u8 state) {
-  bbr_set_state(sk, state);
-}
-
 SEC(".struct_ops")
-struct tcp_congestion_ops agent = {
-    .init = (void*)agent_init,
-    .cong_control = (void*)agent_main,
-    .sndbuf_expand = (void*)agent_sndbuf_expand,
-    .undo_cwnd = (void*)agent_undo_cwnd,
-    .cwnd_event = (void*)agent_cwnd_event,
-    .ssthresh = (void*)agent_ssthresh,
-    .min_tso_segs = (void*)agent_min_tso_segs,
-    .set_state = (void*)agent_set_state,
-    .name = AGENT_NAME,
-};
+struct tcp_congestion_ops agent = {BBR_WITH(agent_init, agent_main), .name = AGENT_NAME};
