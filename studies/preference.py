@@ -204,7 +204,8 @@ def _figure(found: Points) -> Figure:
         axes.margins(0.1)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_title(f"{scenario.removesuffix('bdp')} BDP; grey: {len(marks) - len(first) - 1} others")
-        name_points(axes, {name: places.get(name, front) for name in ("policy", *first)}, marks)
+        ends = {"policy, 0": front[0], "1": front[-1]}
+        name_points(axes, ends | {name: places[name] for name in first}, marks | dict.fromkeys(ends, marks["policy"]))
     for axes in grid[::2]:
         axes.set_ylabel("share beside CUBIC")
     for axes in grid[-2:]:
