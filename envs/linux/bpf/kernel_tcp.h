@@ -57,14 +57,10 @@ PASS(__u32, bbr_min_tso_segs, (struct sock * sk), (sk))
 PASS(void, bbr_set_state, (struct sock * sk, __u8 state), (sk, state))
 
 /* A congestion control that does what the kernel's BBR does, but for these two. */
-#define BBR_WITH(init_function, cong_control_function) \
-  .init = (void*)(init_function),                      \
-  .cong_control = (void*)(cong_control_function),      \
-  .sndbuf_expand = (void*)pass_bbr_sndbuf_expand,      \
-  .undo_cwnd = (void*)pass_bbr_undo_cwnd,              \
-  .cwnd_event = (void*)pass_bbr_cwnd_event,            \
-  .ssthresh = (void*)pass_bbr_ssthresh,                \
-  .min_tso_segs = (void*)pass_bbr_min_tso_segs,        \
-  .set_state = (void*)pass_bbr_set_state
+#define BBR_WITH(init_function, cong_control_function)                                    \
+  .init = (void*)(init_function), .cong_control = (void*)(cong_control_function),         \
+  .sndbuf_expand = (void*)pass_bbr_sndbuf_expand, .undo_cwnd = (void*)pass_bbr_undo_cwnd, \
+  .cwnd_event = (void*)pass_bbr_cwnd_event, .ssthresh = (void*)pass_bbr_ssthresh,         \
+  .min_tso_segs = (void*)pass_bbr_min_tso_segs, .set_state = (void*)pass_bbr_set_state
 
 #endif
