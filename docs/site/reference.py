@@ -247,7 +247,7 @@ def _newcomer(short: str) -> list[str]:
         return ["Not measured yet ([newcomer](../results/newcomer.md))."]
     return [
         'Stable-Baselines3 with its default settings works, `PPO("MlpPolicy", env).learn(200_000)`: these are mean '
-        "rewards per decision, with the worst of five seeds, the best constant action and algorithm in brackets "
+        "rewards per decision, with the worst seed, the best constant action and algorithm in brackets "
         "([newcomer](../results/newcomer.md)).",
         table(["who drives", "reward"], list(zip(rows[0][1:], found[0][1:], strict=True))),
         "![Learning curves of each id; dashed: bbr](../results/newcomer/curves.png)",
