@@ -16,6 +16,7 @@ from bbrgym.envs.engine_batch import EngineBatch, RolloutBatch
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.reward import CONDITIONS, RewardContext, conditions_of
 from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.sharing import Sharing
 from bbrgym.envs.sharing_meter import SharingMeter
 
 Array = npt.NDArray[np.float64]
@@ -125,8 +126,11 @@ class _FairPowerMeter(SharingMeter):
         self._delay_weights = [weights[scenario] for scenario in scenarios]
 
     def fitness(self) -> Array:
-        runs = zip(self.sharings(), self._delay_weights, strict=True)
-        return np.array([run.fair_power_at(weight) for run, weight in runs])
+        return np.array([self._judge(index, run) for index, run in enumerate(self.sharings())])
+
+    def _judge(self, index: int, run: Sharing) -> float:
+        """Return the fitness of the run of this index."""
+        return run.fair_power_at(self._delay_weights[index])
 
 
 class _HeldPowerMeter(_FairPowerMeter):
@@ -137,15 +141,14 @@ class _HeldPowerMeter(_FairPowerMeter):
 
     def __init__(self, scenarios: Sequence[Scenario], warmup: float) -> None:
         super().__init__(scenarios, warmup)
-        self._agents = [
-            np.isin(np.flatnonzero(~np.isnan(fair.mbps)), scenario.agent_flows)
-            for fair, scenario in zip(self._shares, scenarios, strict=True)
-        ]
+        masks = {
+            scenario: np.isin(np.flatnonzero(~np.isnan(fair.mbps)), scenario.agent_flows)
+            for scenario, fair in dict(zip(scenarios, self._shares, strict=True)).items()
+        }
+        self._agents = [masks[scenario] for scenario in scenarios]
 
-    def fitness(self) -> Array:
-        runs = zip(self.sharings(), self._agents, strict=True)
-        least: Array = np.array([run.shares[is_agent].min(initial=1.0) for run, is_agent in runs])
-        return least * super().fitness()
+    def _judge(self, index: int, run: Sharing) -> float:
+        return super()._judge(index, run) * float(run.shares[self._agents[index]].min(initial=1.0))
 
 
 class _RewardMeter(_Meter):
