@@ -42,6 +42,8 @@ MARK: Final = "studies/learned.py"
 CARD: Final = Path(__file__).parents[1] / "docs" / "policy.md"
 LICENCE: Final = "MIT"
 """Of the reference, as of everything here."""
+FIRST: Final = "RUN/final"
+"""What the record calls the policy to which a training added, whose folder is a path of one machine."""
 COUNT: Final = 96
 """Scenarios that judge, and as many others that choose the constant."""
 WARMUP: Final = 0.4
@@ -223,7 +225,9 @@ def adopt(run: Path, folder: Path = REFERENCE, card_page: Path = CARD) -> None:
     commands = [f"bbrgym train experiment={params['name']} seed={params['seed']}"]
     if (adds_to := params["agent"].get("adds_to")) is not None:  # which may be the folder that is replaced
         first = f"bbrgym train experiment=reference seed={read_policy(adds_to).training['seed']}"
-        commands = [first, f"{commands[0]} agent.adds_to=RUN/final"]
+        commands = [first, f"{commands[0]} agent.adds_to={FIRST}"]
+        record["run_name"] = record["run_name"].replace(adds_to, FIRST)
+        params["agent"]["adds_to"] = FIRST
     agent = load_agent(run / "final")
     made_with = {name: value for name, value in tags.items() if name != "seed"}
     agent.training = {**agent.training, "made_with": made_with, "licence": LICENCE}
