@@ -379,7 +379,8 @@ class Scenario:
 
     def with_algorithm(self, algorithm: str, **parameters: float) -> Scenario:
         """Return the scenario with `algorithm` on every flow; `policy` is then the reference policy."""
-        driver = {name: getattr(Flow(algorithm, parameters=parameters), name) for name in DRIVER}
+        driven = Flow(algorithm, parameters=parameters)
+        driver = {name: getattr(driven, name) for name in DRIVER}
         return dataclasses.replace(self, flows=tuple(dataclasses.replace(flow, **driver) for flow in self.flows))
 
     def with_agents_as(self, algorithm: str) -> Scenario:
