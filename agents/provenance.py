@@ -16,7 +16,10 @@ from bbrgym.waiting import announcing
 
 
 def source_tags() -> dict[str, str]:
-    """Return what could change a run's numbers: versions, and in a checkout the commit and whether it is modified."""
+    """Return what could change a run's numbers: versions, and in a checkout the commit and whether it is modified.
+
+    Pages in docs change no number, and a command that writes several would call all but the first modified.
+    """
     tags = {"python": platform.python_version(), "host": socket.gethostname()}
     for distribution in ("bbrgym", "ns3", "gymnasium", "numpy", "torch", "stable-baselines3", "cma"):
         try:
@@ -26,7 +29,9 @@ def source_tags() -> dict[str, str]:
     commit = _git("rev-parse", "HEAD")
     if commit:
         tags["git.commit"] = commit
-        tags["git.dirty"] = str(bool(_git("status", "--porcelain", "--untracked-files=no"))).lower()
+        tags["git.dirty"] = str(
+            bool(_git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)docs"))
+        ).lower()
     return tags
 
 

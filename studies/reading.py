@@ -92,15 +92,16 @@ def copies(seen: Values, actions: Values) -> dict[str, Copy]:
         return Copy(LinearRegression().fit(seen[:, list(inputs)], actions), inputs)
 
     everything = range(seen.shape[1])
+    varying = np.flatnonzero(np.ptp(seen, axis=0)).tolist()  # features by preference are 0 at the default one
     found: dict[str, Copy] = {}
     chosen: list[int] = []
     while len(chosen) < max(SIZES):
-        tried = [linear([*chosen, index]) for index in everything if index not in chosen]
+        tried = [linear([*chosen, index]) for index in varying if index not in chosen]
         best = max(tried, key=lambda copy: copy.explained(seen, actions))
         chosen = list(best.inputs)
         if len(chosen) in SIZES:
             found[f"linear, {len(chosen)} features"] = best
-    found[f"linear, all {len(everything)} features"] = linear(everything)
+    found[f"linear, all {len(varying)} features"] = linear(varying)
     tree = DecisionTreeRegressor(max_leaf_nodes=LEAVES, min_samples_leaf=20, random_state=1)
     found[TREE] = Copy(tree.fit(seen, actions), everything)
     return found

@@ -13,14 +13,16 @@ def agent() -> Agent:
 
 
 def test_the_smallest_copy_has_the_features_that_matter() -> None:
-    seen = np.random.default_rng(1).standard_normal((500, 10)).astype(np.float32)
+    seen = np.random.default_rng(1).standard_normal((500, 11)).astype(np.float32)
+    seen[:, 10] = 0.5  # tells nothing
     actions = 0.2 * seen[:, [7, 3]] + np.float32(0.1)
     found = reading.copies(seen, actions)
     smallest = found["linear, 2 features"]
     assert set(smallest.inputs) == {3, 7}
     assert smallest.explained(seen, actions) == pytest.approx(1.0, abs=1e-3)
     assert 0.5 < found[reading.TREE].explained(seen, actions) < 1.0
-    assert {len(copy.inputs) for copy in found.values()} == {*reading.SIZES, 10}
+    assert [len(found[f"linear, {size} features"].inputs) for size in reading.SIZES] == list(reading.SIZES)
+    assert set(found["linear, all 10 features"].inputs) == set(range(10))
 
 
 def test_decisions_are_those_of_the_policy(agent: Agent) -> None:

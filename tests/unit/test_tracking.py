@@ -27,7 +27,7 @@ from training import run_of
 from waiting import wait_for
 
 from bbrgym import Flow, Scenario
-from bbrgym.agents import mlflow_store, tracking
+from bbrgym.agents import mlflow_store, provenance, tracking
 from bbrgym.agents.callbacks import EVALUATION_SEED
 from bbrgym.agents.mlflow_store import LONGEST_NAME, store_name, store_uri
 from bbrgym.agents.policy import Agent
@@ -434,3 +434,18 @@ def test_a_killed_run_can_be_read(tmp_path: Path, signum: int, status: str) -> N
 def test_bad_configuration_is_refused_by_name(bad: dict[str, str], known: str) -> None:
     with pytest.raises(ValueError, match=f"known: {known}"):
         TrackingConfig.of(bad)
+
+
+def test_pages_in_docs_do_not_make_the_code_modified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, page = tmp_path / "agents" / "provenance.py", tmp_path / "docs" / "page.md"
+    for file in (code, page):
+        file.parent.mkdir()
+        file.write_text("committed", "utf-8")
+    identity = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
+    for command in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "all"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    monkeypatch.setattr(provenance, "__file__", str(code))
+    page.write_text("made again", "utf-8")
+    assert provenance.source_tags()["git.dirty"] == "false"
+    code.write_text("modified", "utf-8")
+    assert provenance.source_tags()["git.dirty"] == "true"
