@@ -1,8 +1,8 @@
 """Make every page of docs/results that is not of this code yet: `make results`, or `python -m studies.results`.
 
-A page is of this code if it was made with the same hash: of the code that decides the numbers in native and in ns-3,
-and of the reference policy. Pages that take long come last. The studies keep their finished runs, so after an
-interrupt the same command goes on where it stopped. A study that fails does not keep the others from running.
+A page is of this code if it states the same hash: of the code that decides the numbers in native and in ns-3, as it was
+compiled here, and of the reference policy. Pages that take long come last. The studies keep their finished runs, so
+after an interrupt the same command goes on where it stopped. A study that fails does not keep the others from running.
 
     --list           print what is left and how long it takes, and run nothing
     --only NAME …    these pages alone, even if they are of this code
@@ -11,27 +11,25 @@ interrupt the same command goes on where it stopped. A study that fails does not
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 
 from bbrgym.agents.policy import load_agent
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark.plan import Benchmark
-from bbrgym.files import write_json
 from bbrgym.interruption import run_interruptible
-from studies.page import duration
+from studies.page import duration, write_block
 
-MADE: Final = Path("runs/results.json")
-"""Hash and seconds of each page that was made, by name."""
+FOLDER: Final = Path("docs/results")
+MARK: Final = "studies/results.py"
 
 
 @dataclass(frozen=True)
@@ -48,17 +46,17 @@ class Page:
 
 
 PAGES: Final = {
-    "learned": Page(4, tuple(f"studies.{name} --write docs/results/learned.md" for name in ("learned", "reading"))),
-    "queues": Page(3, ("studies.queues --write docs/results/queues.md",)),
-    "rivals": Page(3, ("studies.rivals --write docs/results/rivals.md",)),
+    "learned": Page(2, tuple(f"studies.{name} --write docs/results/learned.md" for name in ("learned", "reading"))),
+    "queues": Page(2, ("studies.queues --write docs/results/queues.md",)),
+    "rivals": Page(1, ("studies.rivals --write docs/results/rivals.md",)),
     "speed": Page(5, ("studies.speed --write docs/results/speed.md",)),
-    "linux": Page(10, ("studies.linux --write docs/results/linux.md",)),
+    "linux": Page(3, ("studies.linux --write docs/results/linux.md",)),
     "preference": Page(
-        40,
+        25,
         ("studies.preference engine=ns3 benchmark.seeds=[1,2]", "studies.preference write=docs/results/preference.md"),
     ),
-    "rfc9743": Page(45, ("studies.rfc9743 write=docs/results/rfc9743.md",)),
-    "agreement": Page(50, ("studies.agreement --write docs/results/agreement.md",)),
+    "rfc9743": Page(20, ("studies.rfc9743 write=docs/results/rfc9743.md",)),
+    "agreement": Page(30, ("studies.agreement --write docs/results/agreement.md",)),
     "league": Page(60, ("studies.league preset=ns3", "studies.league write=docs/results/league.md")),
     "papers": Page(90, ("studies.papers write=docs/results/papers.md",)),
     "learners": Page(250, ("studies.learners --write docs/results/learners.md",)),
@@ -77,11 +75,19 @@ def current_hash() -> str:
     return hashlib.sha256(" ".join([*codes, load_agent(REFERENCE).content_hash]).encode()).hexdigest()[:16]
 
 
-def left(only: Sequence[str], code: str, made: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Return about how many seconds each page takes that is not made yet, the shortest first."""
-    names = only or [name for name in PAGES if made.get(name, {}).get("hash") != code]
-    seconds = {name: float(made.get(name, {}).get("seconds", 60 * PAGES[name].minutes)) for name in names}
-    return dict(sorted(seconds.items(), key=lambda item: item[1]))
+def left(only: Sequence[str], code: str) -> dict[str, float]:
+    """Return about how many seconds each page takes that does not state this hash, the shortest first."""
+    names = only or [name for name in PAGES if f"`{code}`" not in (FOLDER / f"{name}.md").read_text("utf-8")]
+    return {name: 60 * PAGES[name].minutes for name in sorted(names, key=lambda name: PAGES[name].minutes)}
+
+
+def stamp(name: str, code: str, seconds: float) -> None:
+    """Let a page state what it was made with."""
+    write_block(
+        FOLDER / f"{name}.md",
+        MARK,
+        f"Made by `make results` in {duration(seconds)}; the hash of the code and the policy is `{code}`.",
+    )
 
 
 def make(name: str) -> bool:
@@ -99,9 +105,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(PAGES), default=[], metavar="NAME")
     options = parser.parse_args()
     console = Console(stderr=True)
-    made = json.loads(MADE.read_text("utf-8")) if MADE.is_file() else {}
     code = current_hash()
-    waiting, failed = left(options.only, code, made), []
+    waiting, failed = left(options.only, code), []
     while waiting:
         console.print(f"{code}: {duration(sum(waiting.values()))} left")
         for name, seconds in waiting.items():
@@ -113,9 +118,7 @@ def main() -> int:
         console.rule(name)
         began = time.monotonic()
         if make(name):
-            made[name] = {"hash": code, "seconds": round(time.monotonic() - began)}
-            MADE.parent.mkdir(parents=True, exist_ok=True)
-            write_json(MADE, made)
+            stamp(name, code, time.monotonic() - began)
         else:
             failed.append(name)
     if failed:

@@ -1,4 +1,4 @@
-import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,18 +16,22 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         done.append(name)
         return name != "broken"
 
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
     monkeypatch.setattr(results, "make", make)
     monkeypatch.setattr(results, "current_hash", lambda: "one")
     monkeypatch.setattr(results, "PAGES", {"long": Page(9, ()), "broken": Page(2, ()), "short": Page(1, ())})
     monkeypatch.setattr("sys.argv", ["results"])
+    for name in results.PAGES:
+        marks = f"<!-- begin: {results.MARK} -->\n<!-- end: {results.MARK} -->\n"
+        (tmp_path / f"{name}.md").write_text(f"# A page\n\n{marks}", "utf-8")
     return done
 
 
 def test_the_shortest_come_first_and_a_failure_stops_no_other(made: list[str]) -> None:
     assert results.main() == 1
     assert made == ["short", "broken", "long"]
-    assert set(json.loads(results.MADE.read_text())) == {"short", "long"}
+    stated = {path.stem for path in results.FOLDER.iterdir() if "`one`" in path.read_text("utf-8")}
+    assert stated == {"short", "long"}
 
 
 def test_what_is_made_is_not_made_again_but_by_other_code(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,3 +65,11 @@ def test_every_page_of_results_has_commands() -> None:
     assert {page.stem for page in pages} == set(results.PAGES)
     for name, page in results.PAGES.items():
         assert f"docs/results/{name}.md" in page.commands[-1]
+
+
+@pytest.mark.parametrize("name", results.PAGES)
+def test_every_page_has_a_place_for_its_hash(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(shutil.copy(Path(__file__).parents[2] / f"docs/results/{name}.md", tmp_path))
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    results.stamp(name, "another", 1.0)
+    assert "`another`" in page.read_text("utf-8")
