@@ -1,8 +1,9 @@
 """Make every page of docs/results that is not of this code yet: `make results`, or `python -m studies.results`.
 
-A page is of this code if it states the same hash: of the code that decides the numbers in native and in ns-3, as it was
-compiled here, and of the reference policy. Pages that take long come last. The studies keep their finished runs, so
-after an interrupt the same command goes on where it stopped. A study that fails does not keep the others from running.
+A page is of this code if it states the same hash: of the C++ that decides the numbers in native and in ns-3, without
+its comments, of the version of ns-3, and of the reference policy. Pages that take long come last. The studies keep
+their finished runs, so after an interrupt the same command goes on where it stopped. A study that fails does not keep
+the others from running.
 
     --list           print what is left and how long it takes, and run nothing
     --only NAME …    these pages alone, even if they are of this code
@@ -11,12 +12,14 @@ after an interrupt the same command goes on where it stopped. A study that fails
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import sys
 import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -24,12 +27,14 @@ from rich.console import Console
 
 from bbrgym.agents.policy import load_agent
 from bbrgym.baselines.policy_file import REFERENCE
-from bbrgym.benchmark.plan import Benchmark
 from bbrgym.interruption import run_interruptible
 from studies.page import duration, write_block
 
 FOLDER: Final = Path("docs/results")
 MARK: Final = "studies/results.py"
+SOURCES: Final = ("baselines/cc", "envs/model", "envs/native", "envs/transport", "ns3_scratch")
+COMMENT: Final = re.compile(r"^\s*//.*\n", re.MULTILINE)
+"""A line of a comment."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +70,12 @@ PAGES: Final = {
 
 
 def current_hash() -> str:
-    """Return what identifies the code and the policy that pages are made with."""
-    scenario = {"flows": [{"algorithm": "bbr"}]}
-    codes = [
-        Benchmark.from_dict({"name": "code", "scenarios": {"any": scenario}, "competitors": ["bbr"], "engine": engine})
-        .code_hash()
-        for engine in ("native", "ns3")
-    ]  # fmt: skip
-    return hashlib.sha256(" ".join([*codes, load_agent(REFERENCE).content_hash]).encode()).hexdigest()[:16]
+    """Return what identifies the code and the policy that pages are made with, the same in every checkout."""
+    digest = hashlib.sha256(f"{version('ns3')} {load_agent(REFERENCE).content_hash}".encode())
+    for folder in SOURCES:
+        for path in sorted(path for path in Path(folder).rglob("*") if path.suffix in (".cc", ".def", ".h")):
+            digest.update(f"{path}\n{COMMENT.sub('', path.read_text('utf-8'))}".encode())
+    return digest.hexdigest()[:16]
 
 
 def left(only: Sequence[str], code: str) -> dict[str, float]:
