@@ -1,12 +1,14 @@
 """The record of a policy that becomes the reference."""
 
 import json
+import re
 from pathlib import Path
 
 from policies import make_agent
 from training import quiet
 
 from bbrgym.agents.train import train
+from bbrgym.baselines.policy_file import REFERENCE
 from studies.learned import adopt
 
 
@@ -34,3 +36,9 @@ def test_the_record_of_a_reference_names_no_folder_of_the_machine_that_trained_i
         "bbrgym train experiment=preferences seed=3 agent.adds_to=RUN/final",
     ]
     assert json.loads(record)["params"]["agent"]["adds_to"] == "RUN/final"
+
+
+def test_the_commands_of_the_reference_name_experiments() -> None:
+    for command in json.loads((REFERENCE / "mlflow.json").read_text())["commands"]:
+        (name,) = re.findall(r" experiment=(\w+)", command)
+        assert (Path(__file__).parents[2] / f"conf/experiment/{name}.yaml").is_file(), command
