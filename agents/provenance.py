@@ -29,9 +29,8 @@ def source_tags() -> dict[str, str]:
     commit = _git("rev-parse", "HEAD")
     if commit:
         tags["git.commit"] = commit
-        tags["git.dirty"] = str(
-            bool(_git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)docs"))
-        ).lower()
+        modified = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)docs")
+        tags["git.dirty"] = str(bool(modified)).lower()
     return tags
 
 
