@@ -2,8 +2,8 @@
 
 Every training starts from random weights, on the scenarios, features and actions of the reference policy, with two
 cores to itself: trainings run one after the other, and nothing else should run. Its last agent then drives all agent
-flows of the scenarios that judge the reference in `studies.learned`. Finished trainings are kept in runs/learners, so
-the same command resumes.
+flows of the scenarios that judge the reference in `studies.learned`. Trainings that the same code finished with the
+same settings are kept in runs/learners, so the same command resumes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from bbrgym.agents.policy import load_agent
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.interruption import run_interruptible
 from studies import page
+from studies.code import code_hash
 from studies.learned import COUNT, JUDGES, draw, measure
 
 MARK: Final = "studies/learners.py"
@@ -50,7 +51,8 @@ class Job:
     @property
     def path(self) -> Path:
         """The folder of its run."""
-        return RUNS / f"{self.learner.replace(', ', '-').replace(' ', '-')}-{self.minutes}min-{self.seed}"
+        name = f"{self.learner.replace(', ', '-').replace(' ', '-')}-{self.minutes}min-{self.seed}"
+        return RUNS / code_hash(*settings(self)) / name
 
     @property
     def is_done(self) -> bool:
@@ -63,21 +65,25 @@ def jobs(learners: Sequence[str], minutes: Sequence[int], seeds: Sequence[int]) 
     return (Job(name, length, seed) for length in minutes for seed in seeds for name in learners)
 
 
-def command(job: Job) -> list[str]:
-    """Return the command that trains."""
+def settings(job: Job) -> list[str]:
+    """Return the overrides of a training, but for its seed and its folder."""
     spec = load_agent(REFERENCE).spec.to_config()
     observation, action = spec["observation"], spec["action"]
-    groups = [
+    return [
+        *LEARNERS[job.learner],
         "scenario=families",
         f"observation.features=[{','.join(observation['features'])}]",
         f"observation.history={observation['history']}",
         *(f"action.{name}={value}" for name, value in action.items()),
+        *(f"train.{name}={NEVER}" for name in ("total_steps", "eval_every", "checkpoint_every")),
+        f"train.max_minutes={job.minutes}",
     ]
-    limits = [f"train.{name}={NEVER}" for name in ("total_steps", "eval_every", "checkpoint_every")]
-    return [
-        str(Path(sys.executable).with_name("bbrgym")), "train", *LEARNERS[job.learner], *groups, *limits,
-        f"train.max_minutes={job.minutes}", f"seed={job.seed}", "tracking=none", f"hydra.run.dir={job.path}",
-    ]  # fmt: skip
+
+
+def command(job: Job) -> list[str]:
+    """Return the command that trains."""
+    program = str(Path(sys.executable).with_name("bbrgym"))
+    return [program, "train", *settings(job), f"seed={job.seed}", "tracking=none", f"hydra.run.dir={job.path}"]
 
 
 def table(done: Sequence[Job]) -> str:

@@ -2,8 +2,8 @@
 
 Plain Stable-Baselines3, its default hyper-parameters, one environment of `gymnasium.make`, no wrapper: PPO and SAC on
 each id with one agent. Beside them: the constant actions of a grid, random actions, and every hand-coded algorithm in
-the agent's place. All are judged by the mean reward per decision in the same episodes. Finished jobs are kept in
-runs/newcomer, so the same command resumes.
+the agent's place. All are judged by the mean reward per decision in the same episodes. Jobs that the same code finished
+in the same environment are kept in runs/newcomer, so the same command resumes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,12 +31,14 @@ from bbrgym.baselines import registry
 from bbrgym.benchmark.style import COLOURS, panels, styled
 from bbrgym.cores import available_cores
 from bbrgym.envs import environment_ids
+from bbrgym.envs.gym_env import one_agent_spec
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.trace import simulate
 from bbrgym.files import write_json
 from bbrgym.interruption import run_interruptible
 from bbrgym.processes import ProcessExecutor
 from studies import page
+from studies.code import code_hash
 
 MARK: Final = "studies/newcomer.py"
 RESULTS: Final = Path("runs/newcomer")
@@ -69,12 +71,21 @@ class Job:
     @property
     def path(self) -> Path:
         """Where its result goes."""
-        return RESULTS / self.id.removeprefix("bbrgym/") / f"{self.kind}-{self.what or 0}.json"
+        return (
+            RESULTS / self.id.removeprefix("bbrgym/") / environment_hash(self.id) / f"{self.kind}-{self.what or 0}.json"
+        )
 
     @property
     def cost(self) -> float:
         """About how long it takes, in episodes."""
         return {"ppo": 1000.0, "sac": 4000.0}.get(self.kind, 1.0)
+
+
+@cache
+def environment_hash(id: str) -> str:
+    """Return a hash of the code and of what the environment of an id is."""
+    spec = one_agent_spec(environment_ids()[id]["scenario"], "bbr")
+    return code_hash(json.dumps(spec.to_config(), sort_keys=True))
 
 
 def ids() -> list[str]:

@@ -11,15 +11,12 @@ the others from running.
 
 from __future__ import annotations
 
-import hashlib
-import re
 import subprocess
 import sys
 import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -28,13 +25,11 @@ from rich.console import Console
 from bbrgym.agents.policy import load_agent
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.interruption import run_interruptible
+from studies.code import code_hash
 from studies.page import duration, write_block
 
 FOLDER: Final = Path("docs/results")
 MARK: Final = "studies/results.py"
-SOURCES: Final = ("baselines/cc", "envs/model", "envs/native", "envs/transport", "ns3_scratch")
-COMMENT: Final = re.compile(r"^\s*//.*\n", re.MULTILINE)
-"""A line of a comment."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +65,8 @@ PAGES: Final = {
 
 
 def current_hash() -> str:
-    """Return what identifies the code and the policy that pages are made with, the same in every checkout."""
-    digest = hashlib.sha256(f"{version('ns3')} {load_agent(REFERENCE).content_hash}".encode())
-    for folder in SOURCES:
-        for path in sorted(path for path in Path(folder).rglob("*") if path.suffix in (".cc", ".def", ".h")):
-            digest.update(f"{path}\n{COMMENT.sub('', path.read_text('utf-8'))}".encode())
-    return digest.hexdigest()[:16]
+    """Return what identifies the code and the policy that pages are made with."""
+    return code_hash(load_agent(REFERENCE).content_hash)
 
 
 def left(only: Sequence[str], code: str) -> dict[str, float]:
