@@ -175,30 +175,33 @@ def run(job: Job) -> None:
     write_json(job.path, result)
 
 
-def table(chosen: Sequence[str], learners: Sequence[str], seeds: Sequence[int]) -> tuple[str, str]:
+def table(chosen: Sequence[str]) -> tuple[str, str]:
     """Return the table of finished jobs, and in how many ids each learner is above what is simple."""
-    read = {job: json.loads(job.path.read_text("utf-8")) for job in jobs(chosen, learners, seeds) if job.path.is_file()}
-    rows, above = [], dict.fromkeys(learners, 0)
+    read = {
+        job: json.loads(job.path.read_text("utf-8")) for job in jobs(chosen, list(STEPS), SEEDS) if job.path.is_file()
+    }
+    rows = []
+    above: dict[str, list[bool]] = {learner: [] for learner in STEPS}
     for id in chosen:
         of = {job: result["reward"] for job, result in read.items() if job.id == id}
         best = partial(_best, of)
         constant, algorithm = best("constant"), best("algorithm")
-        simple = max(constant[0], algorithm[0])
         cells = []
-        for learner in learners:
+        for learner in STEPS:
             found = [reward for job, reward in of.items() if job.kind == learner]
-            above[learner] += bool(found) and float(np.mean(found)) > simple
-            cells.append(f"{np.mean(found):.3f} [{min(found):.3f}]" if found else "")
+            cells.append(f"{np.mean(found):.3f} [{min(found):.3f}] ({len(found)})" if found else "")
+            if found:
+                above[learner].append(float(np.mean(found)) > max(constant[0], algorithm[0]))
         bbr = of.get(Job(id, "algorithm", "bbr"), np.nan)
         zero = of.get(Job(id, "constant", "0,0"), np.nan)
         rows.append([
             id.removeprefix("bbrgym/"), *cells, f"{constant[0]:.3f} ({constant[1]})",
             f"{algorithm[0]:.3f} ({algorithm[1]})", f"{bbr:.3f}", f"{zero:.3f}", f"{best('random')[0]:.3f}",
         ])  # fmt: skip
-    headings = [*(f"{learner}, mean [worst]" for learner in learners), "best constant", "best algorithm", "bbr"]
-    summary = ", ".join(f"{learner} in {count}" for learner, count in above.items())
-    return page.table(["id", *headings, "action 0", "random"], rows, range(1, 7 + len(learners))), (
-        f"Above the best constant and every algorithm, in the mean of the seeds: {summary} of {len(chosen)} ids."
+    headings = [*(f"{learner}, mean [worst] (seeds)" for learner in STEPS), "best constant", "best algorithm", "bbr"]
+    summary = ", ".join(f"{learner} in {sum(ids)} of {len(ids)} ids" for learner, ids in above.items() if ids)
+    return page.table(["id", *headings, "action 0", "random"], rows, range(1, 7 + len(STEPS))), (
+        f"Above the best constant and every algorithm, in the mean of the seeds: {summary}."
     )
 
 
@@ -208,14 +211,14 @@ def _best(rewards: Mapping[Job, float], kind: str) -> tuple[float, str]:
 
 
 @styled
-def curves(chosen: Sequence[str], learners: Sequence[str], seeds: Sequence[int]) -> Figure:
+def curves(chosen: Sequence[str]) -> Figure:
     """Return the learning curves of each id, one line per seed, beside `bbr`."""
     figure, grid = panels(len(chosen), 3, 1.8, room=0.3)
     named: dict[str, Line2D] = {}
     for axes, id in zip(grid, chosen, strict=True):
         axes.set(title=id.removeprefix("bbrgym/").removesuffix("-v1"), xlabel="thousand decisions")
-        for colour, learner in zip(COLOURS, learners, strict=False):
-            for seed in seeds:
+        for colour, learner in zip(COLOURS, STEPS, strict=False):
+            for seed in SEEDS:
                 path = Job(id, learner, str(seed)).path
                 if path.is_file():
                     steps, rewards = zip(*json.loads(path.read_text("utf-8"))["curve"], strict=True)
@@ -229,23 +232,23 @@ def curves(chosen: Sequence[str], learners: Sequence[str], seeds: Sequence[int])
 
 
 def main() -> int:
-    """Run what is missing, and print the table; with --write, write it and the curves into the page."""
+    """Run what is missing, and print the table of all that is finished; with --write, write it and the curves."""
     parser = page.parser(__doc__, MARK)
     parser.add_argument("--ids", nargs="+", default=ids(), metavar="ID")
     parser.add_argument("--learners", nargs="+", default=list(STEPS), choices=list(STEPS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--workers", type=int, default=available_cores())
     options = parser.parse_args()
-    chosen = (options.ids, options.learners, options.seeds)
-    missing = [job for job in jobs(*chosen) if not job.path.is_file()]
+    wanted = jobs(options.ids, options.learners, options.seeds)
+    missing = [job for job in wanted if not job.path.is_file()]
     console = Console(stderr=True)
     with ProcessExecutor(options.workers) as pool:
         begun = [pool.submit(run, job) for job in missing]
         for done in track(as_completed(begun), "jobs", total=len(begun), console=console):
             done.result()
-    text, summary = table(*chosen)
+    text, summary = table(options.ids)
     if options.write is not None:
-        link = page.write_figure(curves(*chosen), options.write, "curves")
+        link = page.write_figure(curves(options.ids), options.write, "curves")
         summary += f"\n\n![Learning curves; dashed: bbr]({link})"
     page.publish(f"{text}\n\n{summary}", MARK, options.write)
     return 0
