@@ -15,10 +15,15 @@ COMMENT: Final = re.compile(r"^\s*//.*\n", re.MULTILINE)
 
 
 @cache
+def sources() -> bytes:
+    """Return the engines' C++ without comments, each file after its path."""
+    return b"".join(
+        f"{path}\n{COMMENT.sub('', path.read_text('utf-8'))}".encode()
+        for folder in SOURCES
+        for path in sorted(path for path in Path(folder).rglob("*") if path.suffix in (".cc", ".def", ".h"))
+    )
+
+
 def code_hash(*also: str) -> str:
     """Return a hash of the engines' C++ without comments, of ns-3's version and of `also`: one for all checkouts."""
-    digest = hashlib.sha256(" ".join([version("ns3"), *also]).encode())
-    for folder in SOURCES:
-        for path in sorted(path for path in Path(folder).rglob("*") if path.suffix in (".cc", ".def", ".h")):
-            digest.update(f"{path}\n{COMMENT.sub('', path.read_text('utf-8'))}".encode())
-    return digest.hexdigest()[:16]
+    return hashlib.sha256(" ".join([version("ns3"), *also]).encode() + sources()).hexdigest()[:16]

@@ -31,7 +31,7 @@ from bbrgym.baselines import registry
 from bbrgym.benchmark.style import COLOURS, panels, styled
 from bbrgym.cores import available_cores
 from bbrgym.envs import environment_ids
-from bbrgym.envs.gym_env import one_agent_spec
+from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.trace import simulate
 from bbrgym.files import write_json
@@ -71,9 +71,8 @@ class Job:
     @property
     def path(self) -> Path:
         """Where its result goes."""
-        return (
-            RESULTS / self.id.removeprefix("bbrgym/") / environment_hash(self.id) / f"{self.kind}-{self.what or 0}.json"
-        )
+        folder = RESULTS / self.id.removeprefix("bbrgym/") / environment_hash(self.id)
+        return folder / f"{self.kind}-{self.what or 0}.json"
 
     @property
     def cost(self) -> float:
@@ -84,7 +83,7 @@ class Job:
 @cache
 def environment_hash(id: str) -> str:
     """Return a hash of the code and of what the environment of an id is."""
-    spec = one_agent_spec(environment_ids()[id]["scenario"], "bbr")
+    spec = one_agent_spec(environment_ids()[id].get("scenario", DEFAULT_SCENARIO), "bbr")
     return code_hash(json.dumps(spec.to_config(), sort_keys=True))
 
 
@@ -234,13 +233,12 @@ def curves(chosen: Sequence[str]) -> Figure:
 def main() -> int:
     """Run what is missing, and print the table of all that is finished; with --write, write it and the curves."""
     parser = page.parser(__doc__, MARK)
-    parser.add_argument("--ids", nargs="+", default=ids(), metavar="ID")
+    parser.add_argument("--ids", nargs="+", default=ids(), choices=list(environment_ids()), metavar="ID")
     parser.add_argument("--learners", nargs="+", default=list(STEPS), choices=list(STEPS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--workers", type=int, default=available_cores())
     options = parser.parse_args()
-    wanted = jobs(options.ids, options.learners, options.seeds)
-    missing = [job for job in wanted if not job.path.is_file()]
+    missing = [job for job in jobs(options.ids, options.learners, options.seeds) if not job.path.is_file()]
     console = Console(stderr=True)
     with ProcessExecutor(options.workers) as pool:
         begun = [pool.submit(run, job) for job in missing]
