@@ -2,15 +2,15 @@
 
 Every training starts from random weights, on the scenarios, features and actions of the reference policy, with two
 cores to itself: trainings run one after the other, and nothing else should run. Its last agent then drives all agent
-flows of the scenarios that judge the reference in `studies.learned`. Trainings that the same code finished with the
-same settings are kept in runs/learners, so the same command resumes.
+flows of the scenarios that judge the reference in `studies.learned`. What the same code reached with the same settings
+is kept beside the page, so the same command resumes.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,10 +24,13 @@ from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.interruption import run_interruptible
 from studies import page
 from studies.code import code_hash
+from studies.kept import finished, keep
 from studies.learned import COUNT, JUDGES, draw, measure
 
 MARK: Final = "studies/learners.py"
 RUNS: Final = Path("runs/learners")
+KEPT: Final = Path("docs/results/learners/trainings.parquet")
+"""One row per training: `fair_power`, and `steps` in decisions."""
 LEARNERS: Final = {
     "cma, linear": ["agent=cma"],
     "cma, 8 tanh": ["agent=cma", "agent.population=24", "agent.net_arch=[8]"],
@@ -49,15 +52,19 @@ class Job:
     seed: int
 
     @property
-    def path(self) -> Path:
-        """The folder of its run."""
-        name = f"{self.learner.replace(', ', '-').replace(' ', '-')}-{self.minutes}min-{self.seed}"
-        return RUNS / code_hash(*settings(self)) / name
+    def name(self) -> str:
+        """What it is called in files."""
+        return f"{self.learner.replace(', ', '-').replace(' ', '-')}-{self.minutes}min-{self.seed}"
 
     @property
-    def is_done(self) -> bool:
-        """Whether it has its last agent."""
-        return (self.path / "final" / "agent.json").is_file()
+    def code(self) -> str:
+        """A hash of the code and of its settings."""
+        return code_hash(*settings(self))
+
+    @property
+    def path(self) -> Path:
+        """The folder of its run."""
+        return RUNS / self.code / self.name
 
 
 def jobs(learners: Sequence[str], minutes: Sequence[int], seeds: Sequence[int]) -> Iterator[Job]:
@@ -86,17 +93,24 @@ def command(job: Job) -> list[str]:
     return [program, "train", *settings(job), f"seed={job.seed}", "tracking=none", f"hydra.run.dir={job.path}"]
 
 
-def table(done: Sequence[Job]) -> str:
-    """Return the fair power that finished trainings reach: the mean over seeds of the mean over scenarios."""
-    flows = {str(job.path): {"algorithm": "policy", "policy": str(job.path / "final")} for job in done}
-    powers = {name: float(found.mean()) for name, found in measure(flows, draw(JUDGES, COUNT)).items()}
+def run(job: Job) -> dict[str, float]:
+    """Train, and return the decisions and the fair power that the last agent reaches: the mean over scenarios."""
+    agent = job.path / "final"
+    if not (agent / "agent.json").is_file():
+        subprocess.run(command(job), check=True, stdout=subprocess.DEVNULL)
+    powers = measure({job.name: {"algorithm": "policy", "policy": str(agent)}}, draw(JUDGES, COUNT))
+    return {"fair_power": float(powers[job.name].mean()), "steps": load_agent(agent).training["steps"]}
+
+
+def table(done: Mapping[Job, Mapping[str, float]]) -> str:
+    """Return the fair power that finished trainings reach: the mean over seeds."""
     rows = []
     for learner in LEARNERS:
         cells, paces = [], []
         for minutes in MINUTES:
-            of = [job for job in done if (job.learner, job.minutes) == (learner, minutes)]
-            reached = [powers[str(job.path)] for job in of]
-            paces += [load_agent(job.path / "final").training["steps"] / (60 * minutes) for job in of]
+            of = [result for job, result in done.items() if (job.learner, job.minutes) == (learner, minutes)]
+            reached = [result["fair_power"] for result in of]
+            paces += [result["steps"] / (60 * minutes) for result in of]
             cells.append(f"{np.mean(reached):.3f} [{min(reached):.3f} {max(reached):.3f}] ({len(of)})" if of else "")
         rows.append([learner, *cells, f"{np.median(paces):,.0f}" if paces else ""])
     heads = [f"{minutes} minutes, mean [worst best] (seeds)" for minutes in MINUTES]
@@ -104,16 +118,17 @@ def table(done: Sequence[Job]) -> str:
 
 
 def main() -> int:
-    """Train what is missing, and print the table; with --write, write it into the page."""
+    """Train what is missing, and print the table of all that is finished; with --write, write it into the page."""
     parser = page.parser(__doc__, MARK)
     parser.add_argument("--learners", nargs="+", default=list(LEARNERS), choices=list(LEARNERS))
     parser.add_argument("--minutes", nargs="+", type=int, default=list(MINUTES), choices=MINUTES)
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     options = parser.parse_args()
     wanted = list(jobs(options.learners, options.minutes, options.seeds))
-    for job in track([job for job in wanted if not job.is_done], "trainings", console=Console(stderr=True)):
-        subprocess.run(command(job), check=True, stdout=subprocess.DEVNULL)
-    page.publish(table([job for job in jobs(list(LEARNERS), MINUTES, SEEDS) if job.is_done]), MARK, options.write)
+    done = finished(KEPT, wanted)
+    for job in track([job for job in wanted if job not in done], "trainings", console=Console(stderr=True)):
+        keep(KEPT, job, run(job))
+    page.publish(table(finished(KEPT, jobs(list(LEARNERS), MINUTES, SEEDS))), MARK, options.write)
     return 0
 
 

@@ -2,8 +2,8 @@
 
 Plain Stable-Baselines3, its default hyper-parameters, one environment of `gymnasium.make`, no wrapper: PPO and SAC on
 each id with one agent. Beside them: the constant actions of a grid, random actions, and every hand-coded algorithm in
-the agent's place. All are judged by the mean reward per decision in the same episodes. Jobs that the same code finished
-in the same environment are kept in runs/newcomer, so the same command resumes.
+the agent's place. All are judged by the mean reward per decision in the same episodes. Results of the same code in the
+same environment are kept beside the page, so the same command resumes.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from bbrgym.envs import environment_ids
 from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.trace import simulate
-from bbrgym.files import write_json
 from bbrgym.interruption import run_interruptible
 from bbrgym.processes import ProcessExecutor
 from studies import page
 from studies.code import code_hash
+from studies.kept import finished, keep
 
 MARK: Final = "studies/newcomer.py"
-RESULTS: Final = Path("runs/newcomer")
+KEPT: Final = Path("docs/results/newcomer/jobs.parquet")
+"""One row per job: its `reward`, and of a training the `curve` as pairs of decisions and reward, and `steps_per_s`."""
 STEPS: Final = {"ppo": 200_000, "sac": 50_000}
 EVALUATIONS: Final = 8
 """Points of a learning curve."""
@@ -69,10 +70,14 @@ class Job:
     what: str = ""
 
     @property
-    def path(self) -> Path:
-        """Where its result goes."""
-        folder = RESULTS / self.id.removeprefix("bbrgym/") / environment_hash(self.id)
-        return folder / f"{self.kind}-{self.what or 0}.json"
+    def name(self) -> str:
+        """What it is called in the file of results."""
+        return f"{self.id.removeprefix('bbrgym/')} {self.kind} {self.what}".strip()
+
+    @property
+    def code(self) -> str:
+        """A hash of the code and of the environment."""
+        return environment_hash(self.id)
 
     @property
     def cost(self) -> float:
@@ -157,32 +162,26 @@ def train(id: str, learner: str, seed: int) -> dict[str, Any]:
     return {"reward": curve[-1][1], "curve": curve, "steps_per_s": model.num_timesteps / spent}
 
 
-def run(job: Job) -> None:
-    """Run a job and write its result."""
+def run(job: Job) -> dict[str, Any]:
+    """Run a job, and return what is kept of it."""
     os.environ["OMP_NUM_THREADS"] = "1"
     if job.kind in STEPS:
-        result = train(job.id, job.kind, int(job.what))
-    elif job.kind == "algorithm":
-        result = {"reward": judge_algorithm(job.id, job.what)}
-    elif job.kind == "random":
+        return train(job.id, job.kind, int(job.what))
+    if job.kind == "algorithm":
+        return {"reward": judge_algorithm(job.id, job.what)}
+    if job.kind == "random":
         random = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32, seed=1)
-        result = {"reward": judge(job.id, lambda _: random.sample())}
-    else:
-        action = np.array(job.what.split(","), dtype=np.float32)
-        result = {"reward": judge(job.id, lambda _: action)}
-    job.path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(job.path, result)
+        return {"reward": judge(job.id, lambda _: random.sample())}
+    action = np.array(job.what.split(","), dtype=np.float32)
+    return {"reward": judge(job.id, lambda _: action)}
 
 
-def table(chosen: Sequence[str]) -> tuple[str, str]:
+def table(chosen: Sequence[str], results: Mapping[Job, Mapping[str, Any]]) -> tuple[str, str]:
     """Return the table of finished jobs, and in how many ids each learner is above what is simple."""
-    read = {
-        job: json.loads(job.path.read_text("utf-8")) for job in jobs(chosen, list(STEPS), SEEDS) if job.path.is_file()
-    }
     rows = []
     above: dict[str, list[bool]] = {learner: [] for learner in STEPS}
     for id in chosen:
-        of = {job: result["reward"] for job, result in read.items() if job.id == id}
+        of = {job: result["reward"] for job, result in results.items() if job.id == id}
         best = partial(_best, of)
         constant, algorithm = best("constant"), best("algorithm")
         cells = []
@@ -210,21 +209,19 @@ def _best(rewards: Mapping[Job, float], kind: str) -> tuple[float, str]:
 
 
 @styled
-def curves(chosen: Sequence[str]) -> Figure:
+def curves(chosen: Sequence[str], results: Mapping[Job, Mapping[str, Any]]) -> Figure:
     """Return the learning curves of each id, one line per seed, beside `bbr`."""
     figure, grid = panels(len(chosen), 3, 1.8, room=0.3)
     named: dict[str, Line2D] = {}
     for axes, id in zip(grid, chosen, strict=True):
         axes.set(title=id.removeprefix("bbrgym/").removesuffix("-v1"), xlabel="thousand decisions")
         for colour, learner in zip(COLOURS, STEPS, strict=False):
-            for seed in SEEDS:
-                path = Job(id, learner, str(seed)).path
-                if path.is_file():
-                    steps, rewards = zip(*json.loads(path.read_text("utf-8"))["curve"], strict=True)
-                    (named[learner],) = axes.plot(np.array(steps) / 1000, rewards, color=colour, linewidth=0.8)
-        bbr = Job(id, "algorithm", "bbr").path
-        if bbr.is_file():
-            named["bbr"] = axes.axhline(json.loads(bbr.read_text("utf-8"))["reward"], color="black", linestyle="--")
+            for job, result in results.items():
+                if (job.id, job.kind) == (id, learner):
+                    steps, rewards = np.array([*result["curve"]]).T
+                    (named[learner],) = axes.plot(steps / 1000, rewards, color=colour, linewidth=0.8)
+        if bbr := results.get(Job(id, "algorithm", "bbr")):
+            named["bbr"] = axes.axhline(bbr["reward"], color="black", linestyle="--")
     figure.supylabel("mean reward per decision", fontsize=10)
     figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=len(named) or 1)
     return figure
@@ -238,15 +235,17 @@ def main() -> int:
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--workers", type=int, default=available_cores())
     options = parser.parse_args()
-    missing = [job for job in jobs(options.ids, options.learners, options.seeds) if not job.path.is_file()]
-    console = Console(stderr=True)
+    wanted = jobs(options.ids, options.learners, options.seeds)
+    done = finished(KEPT, wanted)
+    missing = [job for job in wanted if job not in done]
     with ProcessExecutor(options.workers) as pool:
-        begun = [pool.submit(run, job) for job in missing]
-        for done in track(as_completed(begun), "jobs", total=len(begun), console=console):
-            done.result()
-    text, summary = table(options.ids)
+        begun = {pool.submit(run, job): job for job in missing}
+        for future in track(as_completed(begun), "jobs", total=len(begun), console=Console(stderr=True)):
+            keep(KEPT, begun[future], future.result())
+    results = finished(KEPT, jobs(options.ids, list(STEPS), SEEDS))
+    text, summary = table(options.ids, results)
     if options.write is not None:
-        link = page.write_figure(curves(options.ids), options.write, "curves")
+        link = page.write_figure(curves(options.ids, results), options.write, "curves")
         summary += f"\n\n![Learning curves; dashed: bbr]({link})"
     page.publish(f"{text}\n\n{summary}", MARK, options.write)
     return 0

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,20 @@ def test_short_trainings_come_first_and_one_of_each_learner_before_a_second() ->
     assert [(job.minutes, job.seed, job.learner) for job in found] == sorted(
         (job.minutes, job.seed, job.learner) for job in found
     )
-    assert len({job.path for job in found}) == 8
+    assert len({job.name for job in found}) == 8
 
 
-def test_the_table_has_the_finished_trainings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_interrupted_study_measures_the_trainings_that_it_finished(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(learners, "RUNS", tmp_path)
+    monkeypatch.setattr(learners, "KEPT", tmp_path / "trainings.parquet")
     monkeypatch.setattr(learners, "COUNT", 2)
-    jobs = [Job("ppo", 2, seed) for seed in (1, 2)]
-    for job in jobs:
-        read_policy(REFERENCE).save(job.path / "final")
-    assert [job.is_done for job in (*jobs, Job("ppo", 2, 3))] == [True, True, False]
-    text = learners.table(jobs)
-    (row,) = [line for line in text.splitlines() if line.startswith("| ppo")]
-    assert "(2)" in row
+    monkeypatch.setattr("sys.argv", ["learners", "--learners", "ppo", "--minutes", "2", "--seeds", "1", "2"])
+    for seed in (1, 2):
+        read_policy(REFERENCE).save(Job("ppo", 2, seed).path / "final")
+    for _ in range(2):
+        assert learners.main() == 0
+        (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ppo")]
+        assert "(2)" in row
+        shutil.rmtree(tmp_path / Job("ppo", 2, 1).code, ignore_errors=True)
