@@ -43,5 +43,5 @@ def keep(path: Path, job: KeptJob, result: Mapping[str, Any]) -> None:
 
 
 def _rows(path: Path) -> dict[str, dict[str, Any]]:
-    rows = pd.read_parquet(path).to_dict("records") if path.is_file() else []
+    rows: list[Any] = pd.read_parquet(path).to_dict("records") if path.is_file() else []
     return {row["name"]: row for row in rows}

@@ -199,7 +199,7 @@ def table(chosen: Sequence[str], results: Mapping[Job, Mapping[str, Any]]) -> tu
     headings = [*(f"{learner}, mean [worst] (seeds)" for learner in STEPS), "best constant", "best algorithm", "bbr"]
     summary = ", ".join(f"{learner} in {sum(ids)} of {len(ids)} ids" for learner, ids in above.items() if ids)
     return page.table(["id", *headings, "action 0", "random"], rows, range(1, 7 + len(STEPS))), (
-        f"Above the best constant and every algorithm, in the mean of the seeds: {summary}."
+        f"Above the best constant and every algorithm, in the mean of the seeds: {summary or 'nothing was trained'}."
     )
 
 
@@ -231,7 +231,7 @@ def main() -> int:
     """Run what is missing, and print the table of all that is finished; with --write, write it and the curves."""
     parser = page.parser(__doc__, MARK)
     parser.add_argument("--ids", nargs="+", default=ids(), choices=list(environment_ids()), metavar="ID")
-    parser.add_argument("--learners", nargs="+", default=list(STEPS), choices=list(STEPS))
+    parser.add_argument("--learners", nargs="*", default=list(STEPS), choices=list(STEPS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--workers", type=int, default=available_cores())
     options = parser.parse_args()
