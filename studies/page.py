@@ -34,7 +34,6 @@ def provenance(plans: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return a table of the versions that made the results, and a warning if an engine's are of different code."""
     shown = {
         "bbrgym": "bbrgym",
-        "code": "hash of the code that decides the numbers",
         "ns3": "ns-3",
         "python": "Python",
         "numpy": "NumPy",
