@@ -50,7 +50,7 @@ def provenance(plans: Iterable[Mapping[str, Any]]) -> list[str]:
     rows = [[shown[key], cell(", ".join(sorted(values)))] for key, values in found.items() if values]
     blocks = [table(["made with", ""], rows)] if rows else []
     if any(len(of_engine) > 1 for of_engine in codes.values()):
-        blocks.append("**The results are of different code**: re-run those with an older hash.")
+        blocks.append("**The results are of different code**: run the study again.")
     return blocks
 
 
