@@ -127,15 +127,18 @@ def measure(flows: Mapping[str, Mapping[str, Any]], scenarios: Sequence[Scenario
     return dict(zip(flows, powers, strict=True))
 
 
+def best_constant() -> float:
+    """Return the constant backlog, in packets, that is the best of the grid in scenarios that judge nothing."""
+    chosen = measure({f"{packets:g}": fixed(packets) for packets in PACKETS}, draw(CHOOSES, COUNT))
+    return float(max(chosen, key=lambda name: float(chosen[name].mean())))
+
+
 def compare() -> tuple[dict[str, Powers], list[Scenario], float]:
     """Return the fair power of all, the scenarios, and the constant that was chosen."""
-    constants = {f"{packets:g}": fixed(packets) for packets in PACKETS}
-    chosen = measure(constants, draw(CHOOSES, COUNT))
-    best = max(chosen, key=lambda name: float(chosen[name].mean()))
-    scenarios = draw(JUDGES, COUNT)
-    grid = measure(constants, scenarios)
+    best, scenarios = best_constant(), draw(JUDGES, COUNT)
+    grid = measure({f"{packets:g}": fixed(packets) for packets in PACKETS}, scenarios)
     found = measure(competitors(), scenarios)
-    return {**found, CONSTANT: grid[best], ORACLE: np.max(list(grid.values()), axis=0)}, scenarios, float(best)
+    return {**found, CONSTANT: grid[f"{best:g}"], ORACLE: np.max(list(grid.values()), axis=0)}, scenarios, best
 
 
 def tables(found: Mapping[str, Powers], scenarios: Sequence[Scenario], packets: float) -> list[str]:

@@ -2,8 +2,8 @@
 
 Every training starts from random weights, on the scenarios, features and actions of the reference policy, with two
 cores to itself: trainings run one after the other, and nothing else should run. Its last agent then drives all agent
-flows of the scenarios that judge the reference in `studies.learned`. What the same code reached with the same settings
-is kept beside the page, so the same command resumes.
+flows of the scenarios that judge the reference in `studies.learned`, and so does what is simple. What the same code
+reached with the same settings is kept beside the page, so the same command resumes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bbrgym.interruption import run_interruptible
 from studies import page
 from studies.code import code_hash
 from studies.kept import finished, keep
-from studies.learned import COUNT, JUDGES, draw, measure
+from studies.learned import CONSTANT, COUNT, HAND_MADE, JUDGES, RULE, best_constant, draw, fixed, measure
 
 MARK: Final = "studies/learners.py"
 RUNS: Final = Path("runs/learners")
@@ -102,9 +102,16 @@ def run(job: Job) -> dict[str, float]:
     return {"fair_power": float(powers[job.name].mean()), "steps": load_agent(agent).training["steps"]}
 
 
-def table(done: Mapping[Job, Mapping[str, float]]) -> str:
-    """Return the fair power that finished trainings reach: the mean over seeds."""
-    rows = []
+def simple() -> dict[str, float]:
+    """Return the fair power of what is simple: the mean over the same scenarios."""
+    packets = best_constant()
+    flows = {f"{CONSTANT}, {packets:g} packets": fixed(packets), RULE: {}, HAND_MADE: {"algorithm": HAND_MADE}}
+    return {name: float(powers.mean()) for name, powers in measure(flows, draw(JUDGES, COUNT)).items()}
+
+
+def table(done: Mapping[Job, Mapping[str, float]], untrained: Mapping[str, float]) -> str:
+    """Return the fair power that finished trainings reach, the mean over seeds, after the rows of what is not trained."""
+    rows = [[name, *[f"{power:.3f}"] * len(MINUTES), ""] for name, power in untrained.items()]
     for learner in LEARNERS:
         cells, paces = [], []
         for minutes in MINUTES:
@@ -114,7 +121,18 @@ def table(done: Mapping[Job, Mapping[str, float]]) -> str:
             cells.append(f"{np.mean(reached):.3f} [{min(reached):.3f} {max(reached):.3f}] ({len(of)})" if of else "")
         rows.append([learner, *cells, f"{np.median(paces):,.0f}" if paces else ""])
     heads = [f"{minutes} minutes, mean [worst best] (seeds)" for minutes in MINUTES]
-    return page.table(["learner", *heads, "decisions per second"], rows, range(1, 2 + len(heads)))
+    return page.table(["", *heads, "decisions per second"], rows, range(1, 2 + len(heads)))
+
+
+def above(done: Mapping[Job, Mapping[str, float]], untrained: Mapping[str, float]) -> str:
+    """Return how many of each learner's longest trainings are above all that is not trained."""
+    counts = []
+    for learner in LEARNERS:
+        of = [
+            result["fair_power"] for job, result in done.items() if (job.learner, job.minutes) == (learner, MINUTES[-1])
+        ]
+        counts.append(f"“{learner}” {sum(power > max(untrained.values()) for power in of)} of {len(of)}")
+    return f"Trainings of {MINUTES[-1]} minutes that are above all that is not trained: {', '.join(counts)}."
 
 
 def main() -> int:
@@ -128,7 +146,8 @@ def main() -> int:
     done = finished(KEPT, wanted)
     for job in track([job for job in wanted if job not in done], "trainings", console=Console(stderr=True)):
         keep(KEPT, job, run(job))
-    page.publish(table(finished(KEPT, jobs(list(LEARNERS), MINUTES, SEEDS))), MARK, options.write)
+    results, untrained = finished(KEPT, jobs(list(LEARNERS), MINUTES, SEEDS)), simple()
+    page.publish("\n\n".join(say(results, untrained) for say in (table, above)), MARK, options.write)
     return 0
 
 

@@ -48,3 +48,14 @@ def test_an_interrupted_study_measures_the_trainings_that_it_finished(
         (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ppo")]
         assert "(2)" in row
         shutil.rmtree(tmp_path / Job("ppo", 2, 1).code, ignore_errors=True)
+
+
+def test_a_training_counts_only_if_it_is_above_all_that_is_not_trained() -> None:
+    done = {
+        Job("ppo", 10, seed): {"fair_power": power, "steps": 1.0} for seed, power in enumerate((0.5, 0.65, 0.75), 1)
+    }
+    untrained = {"low": 0.6, "high": 0.7}
+    assert "“ppo” 1 of 3" in learners.above(done, untrained)
+    rows = learners.table(done, untrained).splitlines()
+    assert [row for row in rows if row.startswith(("| low | 0.600", "| high | 0.700"))]
+    assert [row for row in rows if row.startswith("| ppo") and "0.633 [0.500 0.750] (3)" in row]
