@@ -110,7 +110,7 @@ def simple() -> dict[str, float]:
 
 
 def table(done: Mapping[Job, Mapping[str, float]], untrained: Mapping[str, float]) -> str:
-    """Return the fair power that finished trainings reach, the mean over seeds, after the rows of what is not trained."""
+    """Return the fair power of what is not trained, and below it the mean that finished trainings reach."""
     rows = [[name, *[f"{power:.3f}"] * len(MINUTES), ""] for name, power in untrained.items()]
     for learner in LEARNERS:
         cells, paces = [], []
