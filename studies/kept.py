@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pandas as pd
+from filelock import FileLock
 
 from bbrgym.files import replace_file
 
@@ -34,12 +35,13 @@ def finished(path: Path, jobs: Iterable[J]) -> dict[J, dict[str, Any]]:
 
 
 def keep(path: Path, job: KeptJob, result: Mapping[str, Any]) -> None:
-    """Add the result of a job, in the place of one of the same name."""
-    rows = _rows(path)
-    rows[job.name] = {"name": job.name, "code": job.code, **result}
+    """Add the result of a job, in the place of one of the same name; several processes may do so at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    frame = pd.DataFrame([rows[name] for name in sorted(rows)])
-    replace_file(path, partial(frame.to_parquet, index=False, compression="zstd"))
+    with FileLock(path.with_suffix(".lock")):
+        rows = _rows(path)
+        rows[job.name] = {"name": job.name, "code": job.code, **result}
+        frame = pd.DataFrame([rows[name] for name in sorted(rows)])
+        replace_file(path, partial(frame.to_parquet, index=False, compression="zstd"))
 
 
 def _rows(path: Path) -> dict[str, dict[str, Any]]:

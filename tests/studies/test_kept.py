@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,3 +30,10 @@ def test_a_result_of_other_code_is_not_found_and_makes_room(tmp_path: Path) -> N
     keep(path, Job("one"), {"reward": 3.0})
     assert [result["reward"] for result in finished(path, [Job("one"), Job("one", "old")]).values()] == [3.0]
     assert finished(path, [Job("two", "old")])
+
+
+def test_results_kept_at_once_are_all_kept(tmp_path: Path) -> None:
+    path, jobs = tmp_path / "jobs.parquet", [Job(f"job {number}") for number in range(20)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda job: keep(path, job, {"reward": 1.0}), jobs))
+    assert set(finished(path, jobs)) == set(jobs)
