@@ -59,6 +59,8 @@ BEHIND: Final = 0.05
 ACTIONS: Final = ("action of cwnd_gain", "action of pacing_gain")
 
 POLICY, HAND_MADE, RULE, CONSTANT, ORACLE = "policy", "bbr-backlog", "rule", "constant", "oracle constant"
+BY_HAND: Final[dict[str, dict[str, Any]]] = {HAND_MADE: {"algorithm": HAND_MADE}, RULE: {}}
+"""What flows run, by the name of what was made by hand."""
 FAMILIES: Final = {
     "one flow": 1,
     "two to four flows": 4,
@@ -89,7 +91,7 @@ def fixed(packets: float) -> dict[str, Any]:
 def competitors() -> dict[str, dict[str, Any]]:
     """Return what flows run, by name; the constants of the grid are not among them."""
     published = {name: {"algorithm": name} for name in PUBLISHED}
-    return {POLICY: {"algorithm": POLICY}, HAND_MADE: {"algorithm": HAND_MADE}, RULE: {}, **published}
+    return {POLICY: {"algorithm": POLICY}, **BY_HAND, **published}
 
 
 def draw(seed: int, count: int) -> list[Scenario]:
@@ -127,18 +129,23 @@ def measure(flows: Mapping[str, Mapping[str, Any]], scenarios: Sequence[Scenario
     return dict(zip(flows, powers, strict=True))
 
 
+def grid(scenarios: Sequence[Scenario]) -> dict[float, Powers]:
+    """Return the fair power of each constant backlog, in packets, in each scenario."""
+    found = measure({f"{packets:g}": fixed(packets) for packets in PACKETS}, scenarios)
+    return dict(zip(PACKETS, found.values(), strict=True))
+
+
 def best_constant() -> float:
     """Return the constant backlog, in packets, that is the best of the grid in scenarios that judge nothing."""
-    chosen = measure({f"{packets:g}": fixed(packets) for packets in PACKETS}, draw(CHOOSES, COUNT))
-    return float(max(chosen, key=lambda name: float(chosen[name].mean())))
+    means = {packets: float(powers.mean()) for packets, powers in grid(draw(CHOOSES, COUNT)).items()}
+    return max(means, key=lambda packets: means[packets])
 
 
 def compare() -> tuple[dict[str, Powers], list[Scenario], float]:
     """Return the fair power of all, the scenarios, and the constant that was chosen."""
     best, scenarios = best_constant(), draw(JUDGES, COUNT)
-    grid = measure({f"{packets:g}": fixed(packets) for packets in PACKETS}, scenarios)
-    found = measure(competitors(), scenarios)
-    return {**found, CONSTANT: grid[f"{best:g}"], ORACLE: np.max(list(grid.values()), axis=0)}, scenarios, best
+    constants, found = grid(scenarios), measure(competitors(), scenarios)
+    return {**found, CONSTANT: constants[best], ORACLE: np.max(list(constants.values()), axis=0)}, scenarios, best
 
 
 def tables(found: Mapping[str, Powers], scenarios: Sequence[Scenario], packets: float) -> list[str]:

@@ -25,7 +25,7 @@ from bbrgym.interruption import run_interruptible
 from studies import page
 from studies.code import code_hash
 from studies.kept import finished, keep
-from studies.learned import CONSTANT, COUNT, HAND_MADE, JUDGES, RULE, best_constant, draw, fixed, measure
+from studies.learned import BY_HAND, CONSTANT, COUNT, JUDGES, best_constant, draw, fixed, measure
 
 MARK: Final = "studies/learners.py"
 RUNS: Final = Path("runs/learners")
@@ -105,8 +105,13 @@ def run(job: Job) -> dict[str, float]:
 def simple() -> dict[str, float]:
     """Return the fair power of what is simple: the mean over the same scenarios."""
     packets = best_constant()
-    flows = {f"{CONSTANT}, {packets:g} packets": fixed(packets), RULE: {}, HAND_MADE: {"algorithm": HAND_MADE}}
+    flows = {f"{CONSTANT}, {packets:g} packets": fixed(packets), **BY_HAND}
     return {name: float(powers.mean()) for name, powers in measure(flows, draw(JUDGES, COUNT)).items()}
+
+
+def results(done: Mapping[Job, Mapping[str, float]], learner: str, minutes: int) -> list[Mapping[str, float]]:
+    """Return the results of a learner's finished trainings of one length."""
+    return [result for job, result in done.items() if (job.learner, job.minutes) == (learner, minutes)]
 
 
 def table(done: Mapping[Job, Mapping[str, float]], untrained: Mapping[str, float]) -> str:
@@ -115,7 +120,7 @@ def table(done: Mapping[Job, Mapping[str, float]], untrained: Mapping[str, float
     for learner in LEARNERS:
         cells, paces = [], []
         for minutes in MINUTES:
-            of = [result for job, result in done.items() if (job.learner, job.minutes) == (learner, minutes)]
+            of = results(done, learner, minutes)
             reached = [result["fair_power"] for result in of]
             paces += [result["steps"] / (60 * minutes) for result in of]
             cells.append(f"{np.mean(reached):.3f} [{min(reached):.3f} {max(reached):.3f}] ({len(of)})" if of else "")
@@ -126,12 +131,10 @@ def table(done: Mapping[Job, Mapping[str, float]], untrained: Mapping[str, float
 
 def above(done: Mapping[Job, Mapping[str, float]], untrained: Mapping[str, float]) -> str:
     """Return how many of each learner's longest trainings are above all that is not trained."""
-    counts = []
+    best, counts = max(untrained.values()), []
     for learner in LEARNERS:
-        of = [
-            result["fair_power"] for job, result in done.items() if (job.learner, job.minutes) == (learner, MINUTES[-1])
-        ]
-        counts.append(f"“{learner}” {sum(power > max(untrained.values()) for power in of)} of {len(of)}")
+        of = results(done, learner, MINUTES[-1])
+        counts.append(f"“{learner}” {sum(result['fair_power'] > best for result in of)} of {len(of)}")
     return f"Trainings of {MINUTES[-1]} minutes that are above all that is not trained: {', '.join(counts)}."
 
 
@@ -146,8 +149,8 @@ def main() -> int:
     done = finished(KEPT, wanted)
     for job in track([job for job in wanted if job not in done], "trainings", console=Console(stderr=True)):
         keep(KEPT, job, run(job))
-    results, untrained = finished(KEPT, jobs(list(LEARNERS), MINUTES, SEEDS)), simple()
-    page.publish("\n\n".join(say(results, untrained) for say in (table, above)), MARK, options.write)
+    done, untrained = finished(KEPT, jobs(list(LEARNERS), MINUTES, SEEDS)), simple()
+    page.publish(f"{table(done, untrained)}\n\n{above(done, untrained)}", MARK, options.write)
     return 0
 
 
