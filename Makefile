@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 setup: $(SETUP)
 
 # ns3 without its dependencies, which only its own Python bindings need and which take minutes to compile.
-$(SETUP): pyproject.toml constraints.txt CMakeLists.txt $(shell find baselines/cc envs ns3_scratch tests/cc -name '*.cc' -o -name '*.[ch]' -o -name '*.def')
+$(SETUP): pyproject.toml constraints.txt CMakeLists.txt src/hash_sources.py $(shell find baselines/cc envs ns3_scratch tests/cc -name '*.cc' -o -name '*.[ch]' -o -name '*.def')
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt ns3

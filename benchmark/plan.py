@@ -5,24 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import importlib.metadata
-import importlib.util
-import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import bbrgym
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines import registry
 from bbrgym.baselines.controller_file import content_of
-from bbrgym.benchmark import metrics
+from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.suites import Suite, read_roles, write_roles
 from bbrgym.benchmark.traces import scenarios_of
 from bbrgym.checks import check_integer, check_keys, check_name, check_number, check_seeds, keep_integers
-from bbrgym.envs import trace
 from bbrgym.envs.engine import DEFAULT_ENGINE, EngineDescription, check_algorithms, describe_engine, read_policies
 from bbrgym.envs.flow_command import DataFrom, check_commands
 from bbrgym.envs.scenario import DRIVER, Scenario, Transport
@@ -151,16 +146,8 @@ class Benchmark:
         return per_run_s + per_packet_s * packets + per_row_s * rows
 
     def code_hash(self) -> str:
-        """Return what identifies the code that decides the numbers: extensions of the engine, versions."""
-        engine = describe_engine(**self.engine)
-        digest = hashlib.sha256(bbrgym.__version__.encode())
-        for module in ("bbrgym._controllers", *engine.extensions):
-            specification = importlib.util.find_spec(module)
-            if specification is not None and specification.origin is not None:
-                digest.update(Path(specification.origin).read_bytes())
-        for distribution in engine.distributions:
-            digest.update(str(version_of(distribution)).encode())
-        return digest.hexdigest()[:16]
+        """Return the hash of the code that decides the numbers."""
+        return code_hash(self.engine)
 
     def _runs_of(
         self, scenario_name: str, competitor: Competitor, agent: Agent | None, code: str, options: Mapping[str, Any]
@@ -383,23 +370,6 @@ def hash_policies(scenario: Scenario) -> dict[int, str]:
 def hash_files(scenario: Scenario) -> dict[int, str]:
     """Return the SHA-256 of each flow's controller in C, by its index."""
     return {index: content_of(flow.file) for index, flow in enumerate(scenario.flows) if flow.file is not None}
-
-
-@functools.cache
-def metrics_hash() -> str:
-    """Return what identifies the code that computes a run's metrics from its trace."""
-    digest = hashlib.sha256()
-    for module in (metrics, trace):
-        digest.update(inspect.getsource(module).encode())
-    return digest.hexdigest()[:16]
-
-
-def version_of(distribution: str) -> str | None:
-    """Return the version of an installed distribution, None if it is not installed."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _read_suites(plain: Mapping[str, Any]) -> tuple[dict[str, Suite], dict[str, Any]]:

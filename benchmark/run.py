@@ -22,8 +22,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bbrgym.agents.provenance import command_line, source_tags
 from bbrgym.agents.tracking import Tracker, TrackingConfig
+from bbrgym.benchmark.code import metrics_hash
 from bbrgym.benchmark.metrics import RUN_COLUMNS
-from bbrgym.benchmark.plan import Benchmark, Run, metrics_hash
+from bbrgym.benchmark.plan import Benchmark, Run
 from bbrgym.benchmark.results import BenchmarkResult, Failure, load_benchmark
 from bbrgym.benchmark.tables import mean_table
 from bbrgym.benchmark.worker import EngineFactory, execute, is_sound, load_metrics, measure_run

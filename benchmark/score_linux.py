@@ -17,8 +17,9 @@ import yaml
 
 from bbrgym.baselines.registry import LINUX_PREFIX, linux_controls
 from bbrgym.benchmark.candidate import Candidate
+from bbrgym.benchmark.code import metrics_hash
 from bbrgym.benchmark.metrics import measure
-from bbrgym.benchmark.plan import Benchmark, Run, metrics_hash
+from bbrgym.benchmark.plan import Benchmark, Run
 from bbrgym.benchmark.statistics import Estimate
 from bbrgym.benchmark.verdicts import NOT_RUN, NOT_TESTED, Judgement, Verdicts
 from bbrgym.checks import check_name

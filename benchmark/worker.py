@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bbrgym.agents.policy import load_agent
+from bbrgym.benchmark.code import metrics_hash
 from bbrgym.benchmark.metrics import measure
-from bbrgym.benchmark.plan import Run, hash_policies, metrics_hash
+from bbrgym.benchmark.plan import Run, hash_policies
 from bbrgym.envs.engine import Engine, EngineUnavailableError
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.envs.trace_file import save_trace

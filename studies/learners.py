@@ -8,6 +8,7 @@ reached with the same settings is kept beside the page, so the same command resu
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +22,9 @@ from rich.progress import track
 
 from bbrgym.agents.policy import load_agent
 from bbrgym.baselines.policy_file import REFERENCE
+from bbrgym.benchmark.code import code_hash
 from bbrgym.interruption import run_interruptible
 from studies import page
-from studies.code import code_hash
 from studies.kept import finished, keep
 from studies.learned import BY_HAND, CONSTANT, COUNT, JUDGES, best_constant, draw, fixed, measure
 
@@ -59,7 +60,7 @@ class Job:
     @property
     def code(self) -> str:
         """A hash of the code and of its settings."""
-        return code_hash(*settings(self))
+        return code_hash("native", also=json.dumps(settings(self)))
 
     @property
     def path(self) -> Path:

@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.progress import track
 
 from bbrgym.baselines import registry
+from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.style import COLOURS, panels, styled
 from bbrgym.cores import available_cores
 from bbrgym.envs import environment_ids
@@ -37,7 +38,6 @@ from bbrgym.envs.trace import simulate
 from bbrgym.interruption import run_interruptible
 from bbrgym.processes import ProcessExecutor
 from studies import page
-from studies.code import code_hash
 from studies.kept import finished, keep
 
 MARK: Final = "studies/newcomer.py"
@@ -89,7 +89,7 @@ class Job:
 def environment_hash(id: str) -> str:
     """Return a hash of the code and of what the environment of an id is."""
     spec = one_agent_spec(environment_ids()[id].get("scenario", DEFAULT_SCENARIO), "bbr")
-    return code_hash(json.dumps(spec.to_config(), sort_keys=True))
+    return code_hash("native", also=json.dumps(spec.to_config(), sort_keys=True))
 
 
 def ids() -> list[str]:

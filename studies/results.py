@@ -1,7 +1,7 @@
 """Make every page of docs/results that is not of this code yet: `make results`, or `python -m studies.results`.
 
-A page is of this code if it states the same hash: of the C++ that decides the numbers in native and in ns-3, without
-its comments, of the version of ns-3, and of the reference policy. Pages that take long come last. The studies keep
+A page is of this code if it states the same hash: of the code of native and ns-3 (`bbrgym.benchmark.code`) and of the
+reference policy. Pages that take long come last. The studies keep
 their finished runs, so after an interrupt the same command goes on where it stopped. A study that fails does not keep
 the others from running.
 
@@ -24,8 +24,8 @@ from rich.console import Console
 
 from bbrgym.agents.policy import load_agent
 from bbrgym.baselines.policy_file import REFERENCE
+from bbrgym.benchmark.code import code_hash
 from bbrgym.interruption import run_interruptible
-from studies.code import code_hash
 from studies.page import duration, write_block
 
 FOLDER: Final = Path("docs/results")
@@ -66,7 +66,7 @@ PAGES: Final = {
 
 def current_hash() -> str:
     """Return what identifies the code and the policy that pages are made with."""
-    return code_hash(load_agent(REFERENCE).content_hash)
+    return code_hash("native", "ns3", also=load_agent(REFERENCE).content_hash)
 
 
 def left(only: Sequence[str], code: str) -> dict[str, float]:

@@ -33,7 +33,7 @@ from bbrgym._testing import policy_time_ns
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.provenance import source_tags
 from bbrgym.baselines.policy_file import REFERENCE, policy_bytes
-from bbrgym.benchmark.plan import version_of
+from bbrgym.benchmark.code import version_of
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.cores import available_cores
 from bbrgym.envs.action import Action
