@@ -14,7 +14,7 @@ from typing import Any, Final
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines import registry
 from bbrgym.baselines.controller_file import content_of
-from bbrgym.benchmark.code import code_hash
+from bbrgym.benchmark.code import code_hash, metrics_hash
 from bbrgym.benchmark.suites import Suite, read_roles, write_roles
 from bbrgym.benchmark.traces import scenarios_of
 from bbrgym.checks import check_integer, check_keys, check_name, check_number, check_seeds, keep_integers
@@ -227,6 +227,16 @@ class Run:
     agent: Path | None
     agent_hash: str | None
     policy_hashes: Mapping[int, str]
+
+    @property
+    def name(self) -> str:
+        """What a ledger calls it."""
+        return f"{self.scenario_name}/{self.competitor}/{self.seed}"
+
+    @property
+    def code(self) -> str:
+        """The hash of all that decides what is measured of it, for a ledger."""
+        return f"{self.key}-{metrics_hash()}"
 
     def names(self) -> dict[str, Any]:
         """Return what identifies the run in benchmark.json, failures and results."""

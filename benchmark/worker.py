@@ -17,7 +17,7 @@ from bbrgym.agents.policy import load_agent
 from bbrgym.benchmark.code import metrics_hash
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.plan import Run, hash_policies
-from bbrgym.envs.engine import Engine, EngineUnavailableError
+from bbrgym.envs.engine import Engine, EngineUnavailableError, make_engine
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.envs.trace_file import save_trace
 from bbrgym.files import DAMAGES, open_folder, replace_file, write_json
@@ -46,19 +46,9 @@ def execute(
     folder = open_folder(directory) / "runs" / run.key
     if is_sound(load_metrics(folder)):
         return None
-    agent = None if run.agent is None else load_agent(run.agent)
-    if agent is not None and agent.content_hash != run.agent_hash:
-        raise RuntimeError(f"the agent in {run.agent} has changed since the benchmark began")
-    if hash_policies(run.scenario) != run.policy_hashes:
-        raise RuntimeError("a policy of the scenario has changed since the benchmark began")
     began = time.perf_counter()
     try:
-        with closing(engine_factory(**engine)) as simulator:
-            for _ in range(1 + retries):
-                policy = None if agent is None else agent.policy(run.scenario)
-                trace = simulate(run.scenario, simulator, run.seed, run.step_ms, policy)
-                if trace.flaw is None:
-                    break
+        trace = _simulate(run, engine, retries, engine_factory)
     except EngineUnavailableError as error:
         return str(error)
     wall_s = round(time.perf_counter() - began, 3)
@@ -82,6 +72,33 @@ def execute(
         },
     )
     return None
+
+
+def rows_of(run: Run, engine: Mapping[str, Any], warmup: float, retries: int = 0) -> list[dict[str, Any]]:
+    """Simulate one run for a ledger, and return one row per flow: its names, and what `measure` returns.
+
+    Raises:
+        EngineError: the engine failed, or cannot run here.
+    """
+    trace = _simulate(run, engine, retries, make_engine)
+    names = {"scenario": run.scenario_name, "competitor": run.competitor, "seed": run.seed, "trace_hash": trace.hash}
+    return [{**names, **row} for row in measure(trace, after_s=warmup * run.scenario.duration_s)]
+
+
+def _simulate(run: Run, engine: Mapping[str, Any], retries: int, engine_factory: EngineFactory) -> Trace:
+    """Return the trace of a run; of the last attempt, if all have a flaw."""
+    agent = None if run.agent is None else load_agent(run.agent)
+    if agent is not None and agent.content_hash != run.agent_hash:
+        raise RuntimeError(f"the agent in {run.agent} has changed since the benchmark began")
+    if hash_policies(run.scenario) != run.policy_hashes:
+        raise RuntimeError("a policy of the scenario has changed since the benchmark began")
+    with closing(engine_factory(**engine)) as simulator:
+        for _ in range(1 + retries):
+            policy = None if agent is None else agent.policy(run.scenario)
+            trace = simulate(run.scenario, simulator, run.seed, run.step_ms, policy)
+            if trace.flaw is None:
+                break
+    return trace
 
 
 def measure_run(trace: Trace, warmup: float) -> dict[str, Any]:

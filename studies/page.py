@@ -21,6 +21,20 @@ MOST_FIGURE_BYTES: Final = 40_000
 """Figures are in the repository, so a larger one is drawn with fewer dots, as far as its text stays readable."""
 
 
+Draw = Callable[[], Figure]
+AddFigure = Callable[[str, Draw], str]
+"""Takes the name of a figure and what draws it, and returns its address in a page."""
+
+
+def figures_of(path: Path, *, is_written: bool) -> AddFigure:
+    """Return what adds figures to a page, and draws and writes them if `is_written`."""
+
+    def add(name: str, draw: Draw) -> str:
+        return write_figure(draw(), path, name) if is_written else f"{path.stem}/{name}.png"
+
+    return add
+
+
 def duration(seconds: float) -> str:
     """Return `1 h 03 min`, `4 min 12 s` or `12.3 s`."""
     if seconds >= 3600:

@@ -1,26 +1,24 @@
-"""Compare the queues of native with ns-3's own: `python -m studies.queues [--write docs/results/queues.md]`.
+"""Compare the queues of native with ns-3's own.
 
 ns-3 runs native's transport over UDP (`transport=quic`), so what differs comes from the queues alone.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import replace
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
-from bbrgym import Engine, Flow, Scenario, Trace, make_engine, simulate
+from bbrgym import Flow, Scenario, Trace, make_engine, simulate
+from bbrgym.benchmark.code import code_hash
+from bbrgym.benchmark.ledger import Rows
 from bbrgym.envs.scenario import Queue
-from bbrgym.interruption import run_interruptible
 from studies import page
 
-MARK: Final = "studies/queues.py"
 SEEDS: Final = (1, 2, 3)
 WARMUP_S: Final = 5.0
 STEP_MS: Final = 10.0
@@ -40,47 +38,81 @@ SITUATIONS: Final = {
 }
 """20 Mbit/s and a buffer of 4 BDP, unless the name says otherwise."""
 
-HEADINGS: Final = (
-    *("situation", "queue", "engine", "share of the first", "utilisation", "queue, ms", "p95, ms", "drops", "marks"),
-)
+COLUMNS: Final = {
+    "share": ("share of the first", ".1%"),
+    "utilisation": ("utilisation", ".1%"),
+    "queue_ms": ("queue, ms", ".1f"),
+    "queue_p95_ms": ("p95, ms", ".1f"),
+    "drops": ("drops", ".0f"),
+    "marks": ("marks", ".0f"),
+}
+"""What is measured, with its heading and form."""
 
 
-def figures(trace: Trace) -> Sequence[float]:
-    """Return the share of the first flow, utilisation, mean and p95 of the delay in ms, drops, and marks."""
+@dataclass(frozen=True)
+class QueueRun:
+    """A run: of a situation with a queue discipline in an engine."""
+
+    situation: str
+    queue: Queue
+    engine: str
+    seed: int
+
+    @property
+    def scenario(self) -> Scenario:
+        """What is simulated."""
+        return replace(SITUATIONS[self.situation], queue=self.queue)
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls it."""
+        return f"{self.situation}/{self.queue}/{self.engine}/{self.seed}"
+
+    @property
+    def code(self) -> str:
+        """The hash of what decides its result."""
+        return code_hash(ENGINES[self.engine], also=json.dumps([self.scenario.to_dict(), WARMUP_S, STEP_MS]))
+
+
+def jobs() -> list[QueueRun]:
+    """Return every situation with every queue, engine and seed."""
+    return [
+        QueueRun(situation, queue, engine, seed)
+        for situation in SITUATIONS
+        for queue in QUEUES
+        for engine in ENGINES
+        for seed in SEEDS
+    ]
+
+
+def work(job: QueueRun) -> Rows:
+    """Simulate and measure."""
+    with closing(make_engine(**ENGINES[job.engine])) as engine:
+        return [figures(simulate(job.scenario, engine, job.seed, STEP_MS))]
+
+
+def figures(trace: Trace) -> dict[str, float]:
+    """Return `COLUMNS` of a run."""
     summary = trace.summary(after_s=WARMUP_S)
     link, rates = summary.link, [flow.throughput_mbps for flow in summary.flows]
-    marks = np.nan_to_num(link.marks)  # NaN if no flow has ECN: nothing is marked
-    return rates[0] / sum(rates), link.utilisation, link.queue_mean_ms, link.queue_p95_ms, link.drops, marks
+    return {
+        "share": rates[0] / sum(rates),
+        "utilisation": link.utilisation,
+        "queue_ms": link.queue_mean_ms,
+        "queue_p95_ms": link.queue_p95_ms,
+        "drops": link.drops,
+        "marks": float(np.nan_to_num(link.marks)),  # NaN if no flow has ECN: nothing is marked
+    }
 
 
-FORMATS: Final = (".1%", ".1%", ".1f", ".1f", ".0f", ".0f")
-
-
-def table(
-    situations: Mapping[str, Scenario], engines: Mapping[str, Engine], seeds: Sequence[int], console: Console
-) -> str:
-    """Return a line per situation, queue and engine, with means over the seeds."""
-    cases = [(name, queue, engine) for name in situations for queue in QUEUES for engine in engines]
-
-    def rows() -> Iterator[list[str]]:
-        for name, queue, engine in track(cases, "queues", console=console):
-            scenario = replace(situations[name], queue=queue)
-            runs = [figures(simulate(scenario, engines[engine], seed, STEP_MS)) for seed in seeds]
-            means = np.mean(np.array(runs), axis=0)
-            yield [name, queue, engine, *(format(mean, form) for mean, form in zip(means, FORMATS, strict=True))]
-
-    return page.table(HEADINGS, rows(), range(3, 9))
-
-
-def main() -> int:
-    """Run everything and print the table; with --write, write it into the page."""
-    options = page.parser(__doc__, MARK).parse_args()
-    with ExitStack() as stack:
-        engines = {name: stack.enter_context(closing(make_engine(**spec))) for name, spec in ENGINES.items()}
-        text = table(SITUATIONS, engines, SEEDS, Console(stderr=True))
-    page.publish(text, MARK, options.write)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(run_interruptible("queues", main))
+def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
+    """Return the table: a line per situation, queue and engine, with means over the seeds."""
+    runs: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for job in jobs():
+        runs.setdefault((job.situation, job.queue, job.engine), []).append(results[job.name][0])
+    rows = [
+        [*names, *(format(np.mean([run[column] for run in of]), form) for column, (_, form) in COLUMNS.items())]
+        for names, of in runs.items()
+    ]
+    headings = ["situation", "queue", "engine", *(heading for heading, _ in COLUMNS.values())]
+    return {"runs": page.table(headings, rows, range(3, len(headings)))}

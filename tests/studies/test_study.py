@@ -1,0 +1,110 @@
+"""Studies: every page is what its template makes of kept results, and the command measures what is left."""
+
+import sys
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from in_process import ExecutorInThisProcess
+from ledger_jobs import NumberedJob, square
+from rich.console import Console
+
+from bbrgym.envs.engine import EngineError
+from studies import __main__ as command
+from studies import study
+from studies.study import Study, names
+
+QUIET = Console(quiet=True)
+TEMPLATE = "---\nminutes: 1\n---\n# Squares\n\n{{ squares }}\n"
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_page_is_what_its_template_makes_of_the_kept_results(name: str) -> None:
+    made = Study(name)
+    assert made.render() == made.page.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def squares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Study]:
+    """Return what makes the study `squares`, of some numbers and some code."""
+    (tmp_path / "squares.md.j2").write_text(TEMPLATE)
+    monkeypatch.setattr(study, "ProcessExecutor", lambda workers: _Closing())
+
+    def make(numbers: tuple[int, ...], code: str = "a", template: str = TEMPLATE) -> Study:
+        module: Any = types.ModuleType("studies.squares")
+        module.jobs = lambda: [NumberedJob(number, code) for number in numbers]
+        module.work = square
+        module.view = view
+        monkeypatch.setitem(sys.modules, "studies.squares", module)
+        (tmp_path / "squares.md.j2").write_text(template)
+        return Study("squares", folder=tmp_path, pages=tmp_path)
+
+    return make
+
+
+class _Closing(ExecutorInThisProcess):
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def view(results: Mapping[str, Any], figure: object) -> Mapping[str, object]:
+    return {"squares": ", ".join(str(rows[0]["square"]) for rows in results.values())}
+
+
+def test_a_study_measures_what_is_left_and_writes_its_page(squares: Callable[..., Study]) -> None:
+    made = squares((2, 3))
+    with pytest.raises(ValueError, match="2 of 2 jobs are not measured yet"):
+        made.render()
+    made.measure(QUIET)
+    assert squares((2, 3)).left() == []
+    more = squares((2, 3, 4))
+    assert [job.name for job in more.left()] == ["4"]
+    more.measure(QUIET)
+    more.write()
+    assert more.page.read_text() == "# Squares\n\n4, 9, 16\n"
+
+
+def test_a_page_can_be_made_of_results_of_other_code_and_the_command_says_so(
+    squares: Callable[..., Study], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    squares((2, 3)).measure(QUIET)
+    other = squares((2, 3), code="b")
+    assert len(other.left()) == 2
+    assert other.render() == "# Squares\n\n4, 9\n"
+    monkeypatch.setattr(command, "Study", lambda name: other)
+    assert command.main(["squares"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "# Squares\n\n4, 9\n"
+    assert "2 of 2 results are of other code" in printed.err
+
+
+def test_a_failed_job_keeps_the_others_and_fails_the_command(
+    squares: Callable[..., Study], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = squares((2, -3))
+    with pytest.raises(EngineError, match=r"1 of 2 jobs failed.*-3: ValueError: negative"):
+        made.measure(QUIET)
+    assert [job.name for job in made.left()] == ["-3"]
+    monkeypatch.setattr(command, "Study", lambda name: made)
+    assert command.main(["squares", "--measure", "--write"]) == 1
+    assert not made.page.exists()
+
+
+def test_a_partial_page_is_made_of_what_is_measured(squares: Callable[..., Study]) -> None:
+    squares((2,)).measure(QUIET)
+    assert squares((2, 3), template=TEMPLATE.replace("1\n", "1\nis_partial: true\n", 1)).render() == "# Squares\n\n4\n"
+
+
+@pytest.mark.parametrize("front", ["minutes: 0", "minutes: 1\nworker: 2", "minutes: 1\nworkers: 0"])
+def test_front_matter_is_checked(front: str, tmp_path: Path) -> None:
+    (tmp_path / "x.md.j2").write_text(f"---\n{front}\n---\n")
+    with pytest.raises(ValueError, match=r"minutes|worker"):
+        Study("x", folder=tmp_path)
+
+
+def test_an_unknown_study_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["queue"])
+    assert "unknown study 'queue' (did you mean 'queues'?)" in capsys.readouterr().err
