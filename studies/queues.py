@@ -6,7 +6,7 @@ ns-3 runs native's transport over UDP (`transport=quic`), so what differs comes 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Final

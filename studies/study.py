@@ -1,7 +1,7 @@
 """Studies: what is measured once, and a page of docs/results that says what came out.
 
-A study is a page, `studies/<name>.md.j2` (Markdown with Jinja marks), and what it measures. That is an experiment, which
-the page's front matter names, or a module `studies/<name>.py` with three functions:
+A study is a page, `studies/<name>.md.j2` (Markdown with Jinja marks), and what it measures. That is an experiment,
+which the page's front matter names, or a module `studies/<name>.py` with three functions:
 
     jobs() -> Sequence[Job]             what is measured (`bbrgym.benchmark.ledger`)
     work(job) -> Rows                   measures one of them, on a worker
