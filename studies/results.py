@@ -47,7 +47,6 @@ class Page:
 
 PAGES: Final = {
     "learned": Page(2, tuple(f"studies.{name} --write docs/results/learned.md" for name in ("learned", "reading"))),
-    "rivals": Page(1, ("studies.rivals --write docs/results/rivals.md",)),
     "speed": Page(5, ("studies.speed --write docs/results/speed.md",)),
     "linux": Page(3, ("studies.linux --write docs/results/linux.md",)),
     "preference": Page(

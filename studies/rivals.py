@@ -1,4 +1,4 @@
-"""Compare algorithms with what their authors and others claim of them: `python -m studies.rivals [--write FILE]`.
+"""Compare algorithms with what their authors and others claim of them.
 
 `studies/rivals.yaml` has each claim, where it is made, what is measured in the native engine, and what the claim needs
 it to be. A new algorithm adds its entries there.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import sys
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -16,22 +16,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from omegaconf import OmegaConf
-from rich.console import Console
-from rich.progress import track
 
-from bbrgym import Engine, Scenario, Trace, make_engine, simulate
+from bbrgym import Scenario, Trace, make_engine, simulate
+from bbrgym.benchmark.code import code_hash, metrics_hash
+from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.statistics import Estimate, estimate
 from bbrgym.benchmark.verdicts import judge
 from bbrgym.envs.scenario import HEADER_BYTES
 from bbrgym.envs.trace import Summary
-from bbrgym.interruption import run_interruptible
 from studies import page
 from studies.agreement import neighbour
 from studies.records import check_one_of, read_record
 
-MARK: Final = "studies/rivals.py"
 CLAIMS: Final = Path(__file__).with_suffix(".yaml")
-SEEDS: Final = 10
+SEEDS: Final = range(1000, 1010)
 WARMUP: Final = 1 / 3
 """The part of a run that does not count."""
 VERDICTS: Final = {"pass": "holds", "fail": "does not hold", "unclear": "unclear"}
@@ -142,47 +140,73 @@ def load_claims(path: Path = CLAIMS) -> list[Claim]:
     return claims
 
 
-def check(claim: Claim, engine: Engine, seeds: int = SEEDS) -> Estimate:
-    """Return the mean of a claim's figure over runs that differ by chance, with its 95 % interval.
+@dataclass(frozen=True)
+class ClaimRun:
+    """The runs with one seed that check a claim."""
 
-    Their RTTs and starts differ a little (`studies.agreement.neighbour`): without losses a run hardly depends on its
-    seed.
-    """
-    summaries = [
-        [_summary(simulate(neighbour(scenario, seed), engine, seed)) for seed in range(1000, 1000 + seeds)]
-        for scenario in claim.scenarios
-    ]
-    return estimate([claim.measured(of_run) for of_run in zip(*summaries, strict=True)])
+    claim: Claim
+    seed: int
+
+    @property
+    def scenarios(self) -> list[Scenario]:
+        """What is simulated.
+
+        RTTs and starts differ a little between seeds: without losses a run hardly depends on its seed.
+        """
+        return [neighbour(scenario, self.seed) for scenario in self.claim.scenarios]
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls it."""
+        return f"{self.claim.algorithm}/{self.claim.claim}/{self.seed}"
+
+    @property
+    def code(self) -> str:
+        """The hash of what decides its result."""
+        scenarios = [scenario.to_dict() for scenario in self.scenarios]
+        return code_hash("native", also=json.dumps([scenarios, self.claim.measure, self.claim.of, metrics_hash()]))
+
+
+def jobs() -> list[ClaimRun]:
+    """Return the runs of all claims."""
+    return [ClaimRun(claim, seed) for claim in load_claims() for seed in SEEDS]
+
+
+def work(job: ClaimRun) -> Rows:
+    """Simulate, and return the claim's figure."""
+    with closing(make_engine("native")) as engine:
+        summaries = [_summary(simulate(scenario, engine, job.seed)) for scenario in job.scenarios]
+    return [{"figure": job.claim.measured(summaries)}]
 
 
 def _summary(trace: Trace) -> Summary:
     return trace.summary(after_s=WARMUP * trace.scenario.duration_s)
 
 
+def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
+    """Return the table of the page."""
+    claims = load_claims()
+    measured = [estimate([results[ClaimRun(claim, seed).name][0]["figure"] for seed in SEEDS]) for claim in claims]
+    return {"claims": summarise(claims, measured)}
+
+
 def summarise(claims: Sequence[Claim], measured: Sequence[Estimate]) -> str:
-    """Return the table of the page: a claim holds if the whole interval is what it needs."""
+    """Return a table of claims: one holds if the whole interval is what it needs."""
     verdicts = [
         VERDICTS[judge(found, claim.at_least, claim.at_most)] for claim, found in zip(claims, measured, strict=True)
     ]
     counts = ", ".join(f"{verdicts.count(one)} {one}" for one in VERDICTS.values() if one in verdicts)
     rows = [
-        [claim.algorithm, page.cell(claim.source), page.cell(claim.claim), page.cell(claim.figure), claim.needed,
-         of_claim.text(), result]
-        for claim, of_claim, result in zip(claims, measured, verdicts, strict=True)
-    ]  # fmt: skip
+        [
+            claim.algorithm,
+            page.cell(claim.source),
+            page.cell(claim.claim),
+            page.cell(claim.figure),
+            claim.needed,
+            found.text(),
+            verdict,
+        ]
+        for claim, found, verdict in zip(claims, measured, verdicts, strict=True)
+    ]
     head = ["algorithm", "source", "claim", "figure", "needed", "measured [95 %]", "verdict"]
     return f"{len(claims)} claims: {counts}.\n\n{page.table(head, rows)}"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Check every claim and print the table; with --write, write it into the page."""
-    options = page.parser(__doc__, MARK).parse_args(argv)
-    claims = load_claims()
-    with closing(make_engine("native")) as engine:
-        measured = [check(claim, engine) for claim in track(claims, "claims", console=Console(stderr=True))]
-    page.publish(summarise(claims, measured), MARK, options.write)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(run_interruptible("rivals", main))

@@ -1,15 +1,14 @@
 """studies/rivals.py: claims about algorithms, and what is measured of them."""
 
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bbrgym import controllers, make_engine
+from bbrgym import controllers
 from bbrgym.benchmark.statistics import Estimate
-from studies.rivals import MEASURES, Claim, check, load_claims, summarise
+from studies.rivals import MEASURES, Claim, ClaimRun, load_claims, summarise, work
 
 PATH = {"rate_mbps": 5, "duration_s": 3, "flows": [{"rtt_ms": 30}, {"rtt_ms": 30}]}
 
@@ -52,10 +51,16 @@ def test_flows_take_algorithms_in_turn_and_a_buffer_makes_a_claim(tmp_path: Path
 
 
 def test_a_claim_is_checked_by_runs_that_differ() -> None:
-    with closing(make_engine("native")) as engine:
-        measured = check(claim(flows=("newreno", "cubic")), engine, seeds=3)
-    assert measured.n == 3
-    assert 0 < measured.low < measured.value < measured.high < 1
+    runs = [ClaimRun(claim(flows=("newreno", "cubic")), seed) for seed in range(1000, 1003)]
+    figures = [work(run)[0]["figure"] for run in runs]
+    assert 0 < min(figures) < max(figures) < 1
+
+
+def test_the_hash_of_a_run_is_of_its_scenarios_and_its_figure() -> None:
+    claims = [claim(), claim(measure="jain"), claim(over="bbr"), claim(path=PATH | {"rate_mbps": 6})]
+    codes = [ClaimRun(one, seed).code for one in claims for seed in (1, 2)]
+    assert len(set(codes)) == len(codes)
+    assert ClaimRun(claim(at_least=0.1, claim="in other words"), 1).code == codes[0]
 
 
 def test_figures_of_a_run() -> None:
