@@ -8,6 +8,8 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
+import os
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +39,15 @@ def code_hash(*engines: Mapping[str, Any] | str, also: str = "") -> str:
     for distribution in dict.fromkeys(name for one in described for name in one.distributions):
         digest.update(str(version_of(distribution)).encode())
     return digest.hexdigest()[:16]
+
+
+@functools.cache
+def made_with() -> str:
+    """Return in words what results of this process are made with: versions, and the kind of machine."""
+    versions = {"NumPy": version_of("numpy"), "ns-3": version_of("ns3")}
+    found = [f"{name} {version}" for name, version in versions.items() if version is not None]
+    system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    return ", ".join([f"bbrgym {bbrgym.__version__}", f"Python {platform.python_version()}", *found, system])
 
 
 @functools.cache

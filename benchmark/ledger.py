@@ -21,6 +21,7 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import track
 
+from bbrgym.benchmark.code import made_with
 from bbrgym.envs.engine import EngineError
 from bbrgym.executors import TaskExecutor, run_in_chunks
 from bbrgym.extras import optional
@@ -50,10 +51,17 @@ J = TypeVar("J", bound=Job)
 
 @dataclass(frozen=True)
 class Entry:
-    """What a ledger keeps of a job: the hash with which it was measured, and its rows."""
+    """What a ledger keeps of a job.
+
+    Attributes:
+        code: the hash with which it was measured.
+        rows: what was measured.
+        made_with: `bbrgym.benchmark.code.made_with`; empty if that is not known.
+    """
 
     code: str
     rows: Rows
+    made_with: str = ""
 
 
 class Ledger(Protocol):
@@ -103,7 +111,7 @@ def measure(
                 if result.error is not None:
                     errors.append(f"{result.task.name}: {result.error}")
                     continue
-                new[result.task.name] = Entry(result.task.code, result.value)
+                new[result.task.name] = Entry(result.task.code, result.value, made_with())
                 if time.monotonic() - flushed > FLUSH_S:
                     ledger.keep(new)
                     new, flushed = {}, time.monotonic()
@@ -116,7 +124,9 @@ def measure(
 
 
 class ParquetLedger:
-    """A Parquet file: one row per row of a job, with its `name` and `code`. Several processes can keep results at once.
+    """A Parquet file: one row per row of a job, with its `name`, `code` and `made_with`.
+
+    Several processes can keep results at once.
 
     Args:
         path: the file, which need not exist.
@@ -138,7 +148,7 @@ class ParquetLedger:
         with FileLock(self._path.with_suffix(".lock")):
             merged = {**self._read(), **entries}
             rows = [
-                {"name": name, "code": entry.code, **row}
+                {"name": name, "code": entry.code, "made_with": entry.made_with, **row}
                 for name, entry in sorted(merged.items())
                 for row in entry.rows
             ]
@@ -148,8 +158,8 @@ class ParquetLedger:
         entries: dict[str, Entry] = {}
         rows: Any = pd.read_parquet(self._path).to_dict("records") if self._path.is_file() else []
         for row in rows:
-            name, code = row.pop("name"), row.pop("code")
-            entries.setdefault(name, Entry(code, [])).rows.append(_plain(row))
+            name, code, made = row.pop("name"), row.pop("code"), row.pop("made_with", "")
+            entries.setdefault(name, Entry(code, [], made)).rows.append(_plain(row))
         return entries
 
 

@@ -45,8 +45,8 @@ class MeasuredExperiment:
     there are; and `result`, the `BenchmarkResult`.
     """
 
-    def __init__(self, experiment: str) -> None:
-        self._config = compose_experiment(experiment, folder=CONF)["benchmark"]
+    def __init__(self, experiment: str, overrides: Sequence[str] = ()) -> None:
+        self._config = compose_experiment(experiment, overrides, CONF)["benchmark"]
 
     @cached_property
     def benchmark(self) -> Benchmark:

@@ -8,8 +8,9 @@ which the page's front matter names, or a module `studies/<name>.py` with three 
     view(results, figure) -> Mapping    the names that the page uses, from {job's name: rows}; `figure(name, draw)`
                                         returns the address of a figure
 
-`studies.experiments` has the names that the page of an experiment uses; `table` and `cell` are in every page. The front
-matter has the fields of `FrontMatter`. Results are kept beside the page, in docs/results/<name>/runs.parquet.
+`studies.experiments` has the names that the page of an experiment uses. Every page can use `table`, `cell`, and
+`kept`, a sentence that links to the results. The front matter has the fields of `FrontMatter`. Results are kept beside
+the page, in docs/results/<name>/runs.parquet.
 """
 
 from __future__ import annotations
@@ -45,12 +46,14 @@ class FrontMatter:
     Attributes:
         minutes: how long it takes on two idle cores, if nothing is kept.
         experiment: the experiment that it measures, of studies/conf or of the package; None for a module.
+        overrides: Hydra overrides of the experiment.
         workers: how many jobs run at a time; None for one per core.
         is_partial: whether the page can be made before all jobs are measured.
     """
 
     minutes: float
     experiment: str | None = None
+    overrides: Sequence[str] = ()
     workers: int | None = None
     is_partial: bool = False
 
@@ -93,7 +96,7 @@ class Study:
     def measured(self) -> Measured:
         """What it measures."""
         if self.settings.experiment is not None:
-            return MeasuredExperiment(self.settings.experiment)
+            return MeasuredExperiment(self.settings.experiment, self.settings.overrides)
         module: Any = importlib.import_module(f"studies.{self.name}")
         return module
 
@@ -131,8 +134,14 @@ class Study:
         environment = jinja2.Environment(
             undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
         )
-        context = {"table": page.table, "cell": page.cell, **self.measured.view(results, figure)}
+        shared = {"table": page.table, "cell": page.cell, "kept": self._kept(kept)}
+        context = {**shared, **self.measured.view(results, figure)}
         return environment.from_string(self._template).render(context)
+
+    def _kept(self, kept: Mapping[str, Entry]) -> str:
+        """Return what every page says of its results."""
+        made = sorted({entry.made_with for entry in kept.values() if entry.made_with})
+        return f"[All results]({self.name}/runs.parquet)" + (f", made with {'; '.join(made)}." if made else ".")
 
     def write(self) -> None:
         """Write the page and its figures."""
