@@ -4,6 +4,7 @@
     python -m studies queues                           print a page from what is kept
     python -m studies queues --measure --write         measure what is left, then write the page
     python -m studies all --measure --write            the same for all, the short ones first
+    python -m studies newcomer --measure --only "sac 1"    measure only the jobs whose name contains this text
 
 Results are kept as they come, so the same command resumes. One that other code has made is kept until it is measured
 again. A study that fails does not keep the others from running.
@@ -12,7 +13,7 @@ again. A study that fails does not keep the others from running.
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -28,8 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = ArgumentParser("python -m studies", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a study, or `all`")
     parser.add_argument("--measure", action="store_true", help="first measure what is left")
+    parser.add_argument("--only", default="", metavar="TEXT", help="measure only the jobs whose name contains this")
     parser.add_argument("--write", action="store_true", help="write the page instead of printing it")
     options = parser.parse_args(arguments)
+    if options.only and not options.measure:
+        parser.error("--only is for --measure: it chooses what is measured")
     try:
         studies = [Study(name) for name in (names() if options.names in ([], ["all"]) else options.names)]
     except ValueError as error:
@@ -41,18 +45,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             state = f"{left} of {every} jobs left" if left else "measured"
             print(f"{study.name:<12} {state:<24} {duration(60 * study.settings.minutes)} from nothing")
         return 0
-    return max(_make(study, options.measure, options.write) for study in studies)
+    return max(_make(study, options) for study in studies)
 
 
-def _make(study: Study, is_measured: bool, is_written: bool) -> int:
+def _make(study: Study, options: Namespace) -> int:
     """Make one study, and return 1 if it failed."""
     console = Console(stderr=True)
     try:
-        if is_measured:
-            study.measure(console)
+        if options.measure:
+            study.measure(console, options.only)
         elif left := len(study.left()):
             console.print(f"{study.name}: {left} of {len(study.jobs)} results are of other code, or missing")
-        if is_written:
+        if options.write:
             study.write()
             console.print(f"{study.name}: wrote {study.page}", markup=False)
         else:

@@ -98,7 +98,8 @@ class Study:
         if self.settings.experiment is not None:
             return MeasuredExperiment(self.settings.experiment, self.settings.overrides)
         module: Any = importlib.import_module(f"studies.{self.name}")
-        return module
+        measured: Measured = module
+        return measured
 
     @cached_property
     def jobs(self) -> Sequence[Job]:
@@ -110,15 +111,24 @@ class Study:
         kept = self.ledger.load(self.jobs)
         return [job for job in self.jobs if job.name not in kept or kept[job.name].code != job.code]
 
-    def measure(self, console: Console) -> None:
+    def measure(self, console: Console, only: str = "") -> None:
         """Measure what is left; results are kept as they come, so that the same call resumes.
 
+        Args:
+            console: shows the progress.
+            only: measure no job whose name does not contain this.
+
         Raises:
+            ValueError: no job has this in its name.
             EngineError: some jobs failed; the others are kept.
         """
-        if self.left():
+        if not any(only in job.name for job in self.jobs):
+            shown = ", ".join(repr(job.name) for job in self.jobs[:3])
+            raise ValueError(f"no job has {only!r} in its name; the first of {len(self.jobs)} jobs: {shown}")
+        if left := [job for job in self.left() if only in job.name]:
             with ProcessExecutor(self.settings.workers) as executor:
-                measure(self.measured.work, self.jobs, self.ledger, executor, console=console, what=self.name)
+                # A job at a time, for some are trainings that take hours.
+                measure(self.measured.work, left, self.ledger, executor, chunk_s=0, console=console, what=self.name)
 
     def render(self, *, has_figures: bool = False) -> str:
         """Return the page from what is kept, of this or other code; with figures, write these too.

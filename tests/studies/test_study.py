@@ -97,6 +97,33 @@ def test_a_partial_page_is_made_of_what_is_measured(squares: Callable[..., Study
     assert squares((2, 3), template=TEMPLATE.replace("1\n", "1\nis_partial: true\n", 1)).render() == "# Squares\n\n4\n"
 
 
+def test_only_jobs_with_a_text_in_their_name_are_measured(
+    squares: Callable[..., Study], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = squares((12, 25, 32), template=TEMPLATE.replace("1\n", "1\nis_partial: true\n", 1))
+    monkeypatch.setattr(command, "Study", lambda name: made)
+    assert command.main(["squares", "--measure", "--only", "2"]) == 0
+    assert command.main(["squares", "--measure", "--only", "32"]) == 0
+    assert [job.name for job in made.left()] == []
+    made = squares((12, 25, 32, 40, 41), template=TEMPLATE.replace("1\n", "1\nis_partial: true\n", 1))
+    capsys.readouterr()
+    assert command.main(["squares", "--measure", "--only", "41"]) == 0
+    assert [job.name for job in made.left()] == ["40"]
+    assert "144, 625, 1024, 1681" in capsys.readouterr().out
+
+
+def test_a_text_that_no_job_has_is_refused_and_so_is_one_that_measures_nothing(
+    squares: Callable[..., Study], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = squares((2, 3))
+    monkeypatch.setattr(command, "Study", lambda name: made)
+    assert command.main(["squares", "--measure", "--only", "sac 1"]) == 1
+    assert "no job has 'sac 1' in its name; the first of 2 jobs: '2', '3'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        command.main(["squares", "--only", "2"])
+    assert len(made.left()) == 2
+
+
 @pytest.mark.parametrize("front", ["minutes: 0", "minutes: 1\nworker: 2", "minutes: 1\nworkers: 0"])
 def test_front_matter_is_checked(front: str, tmp_path: Path) -> None:
     (tmp_path / "x.md.j2").write_text(f"---\n{front}\n---\n")
