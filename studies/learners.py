@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from rich.console import Console
@@ -26,7 +26,7 @@ from bbrgym.benchmark.code import code_hash
 from bbrgym.interruption import run_interruptible
 from studies import page
 from studies.kept import finished, keep
-from studies.learned import BY_HAND, CONSTANT, COUNT, JUDGES, best_constant, draw, fixed, measure
+from studies.learned import BY_HAND, PACKETS, best_constant, constant, fair_power, fixed, runs
 
 MARK: Final = "studies/learners.py"
 RUNS: Final = Path("runs/learners")
@@ -99,15 +99,20 @@ def run(job: Job) -> dict[str, float]:
     agent = job.path / "final"
     if not (agent / "agent.json").is_file():
         subprocess.run(command(job), check=True, stdout=subprocess.DEVNULL)
-    powers = measure({job.name: {"algorithm": "policy", "policy": str(agent)}}, draw(JUDGES, COUNT))
-    return {"fair_power": float(powers[job.name].mean()), "steps": load_agent(agent).training["steps"]}
+    power = mean_power("judges", {"algorithm": "policy", "policy": str(agent)})
+    return {"fair_power": power, "steps": load_agent(agent).training["steps"]}
 
 
 def simple() -> dict[str, float]:
     """Return the fair power of what is simple: the mean over the same scenarios."""
-    packets = best_constant()
-    flows = {f"{CONSTANT}, {packets:g} packets": fixed(packets), **BY_HAND}
-    return {name: float(powers.mean()) for name, powers in measure(flows, draw(JUDGES, COUNT)).items()}
+    packets = best_constant({packets: mean_power("chooses", fixed(packets)) for packets in PACKETS})
+    return {name: mean_power("judges", flow) for name, flow in {constant(packets): fixed(packets), **BY_HAND}.items()}
+
+
+def mean_power(role: str, flow: Mapping[str, Any]) -> float:
+    """Return the mean fair power of a flow in the scenarios of a role."""
+    cases = runs(role, {"": flow})
+    return float(np.mean([fair_power(case.scenario, case.flow, case.seed) for case in cases]))
 
 
 def results(done: Mapping[Job, Mapping[str, float]], learner: str, minutes: int) -> list[Mapping[str, float]]:

@@ -1,14 +1,12 @@
 """Read the reference policy: copies that a person can read, and what it does when something happens.
 
-`python -m studies.reading [--write docs/results/learned.md]`. In scenarios of its training distribution the policy
-drives all agent flows. Its decisions in ProbeBW are copied by least squares, on few features (each the one that lowers
-the error most) or on all, and by a regression tree (CART). Every copy then drives the flows itself, in the scenarios
-that judge the policy in `studies.learned`.
+In scenarios of its training distribution the policy drives all agent flows. Its decisions in ProbeBW are copied by
+least squares, on few features (each the one that lowers the error most) or on all, and by a regression tree (CART).
+`studies.learned` lets every copy drive the flows itself.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,26 +17,25 @@ from matplotlib.figure import Figure
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor, export_text
 
-from bbrgym.agents.policy import Agent, load_agent
-from bbrgym.baselines.policy_file import REFERENCE
+from bbrgym.agents.policy import Agent
+from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.plots import over_time
 from bbrgym.envs.episode import policy_of
+from bbrgym.envs.observation import FEATURES
 from bbrgym.envs.scenario import Flow, Scenario
-from bbrgym.envs.sharing import Sharing
-from bbrgym.envs.trace import simulate
-from bbrgym.interruption import run_interruptible
-from bbrgym.processes import ProcessExecutor
+from bbrgym.envs.trace import Policy, simulate
 from studies import page
-from studies.learned import ACTIONS, CHOOSES, COUNT, JUDGES, WARMUP, draw, weights_table
 
-MARK: Final = "studies/reading.py"
-READ: Final = 48
-"""Scenarios whose decisions are copied."""
 SIZES: Final = (2, 3, 4, 6, 8)
 """Numbers of features of the linear copies, besides the one with all."""
 LEAVES: Final = 16
 """Of the tree, which has about as many lines."""
+LINEAR: Final = {size: f"linear, {size} features" for size in SIZES}
+ALL: Final = "linear, all features"
 TREE: Final = f"tree, {LEAVES} leaves"
+COPIES: Final = (*LINEAR.values(), ALL, TREE)
+"""Names of the copies."""
+ACTIONS: Final = ("action of cwnd_gain", "action of pacing_gain")
 
 Values = npt.NDArray[np.float32]
 Predict = Callable[[Values], Values]
@@ -79,19 +76,23 @@ def decisions(agent: Agent, scenarios: Sequence[Scenario]) -> tuple[Values, Valu
         return actions
 
     for seed, scenario in enumerate(scenarios, start=1):
-        simulate(scenario, "native", seed, agent.spec.interval_ms(scenario), _policy(agent, predict, scenario))
+        simulate(scenario, "native", seed, agent.spec.interval_ms(scenario), driven(agent, predict, scenario))
     observed, actions = np.concatenate(seen), np.concatenate(done)
     is_cruising = observed[:, inputs(agent).index("is_probe_bw")] > 0
     return observed[is_cruising], actions[is_cruising]
 
 
+def driven(agent: Agent, predict: Predict, scenario: Scenario) -> Policy:
+    """Return the driver of a run's agent flows that observes and acts as the agent, but decides by `predict`."""
+    return policy_of(predict, agent.spec.observation, agent.spec.action, scenario)
+
+
 def copies(seen: Values, actions: Values) -> dict[str, Copy]:
-    """Return the copies by their names."""
+    """Return `COPIES` by their names."""
 
     def linear(inputs: Sequence[int]) -> Copy:
         return Copy(LinearRegression().fit(seen[:, list(inputs)], actions), inputs)
 
-    everything = range(seen.shape[1])
     varying = np.flatnonzero(np.ptp(seen, axis=0)).tolist()  # features by preference are 0 at the default one
     found: dict[str, Copy] = {}
     chosen: list[int] = []
@@ -100,55 +101,40 @@ def copies(seen: Values, actions: Values) -> dict[str, Copy]:
         best = max(tried, key=lambda copy: copy.explained(seen, actions))
         chosen = list(best.inputs)
         if len(chosen) in SIZES:
-            found[f"linear, {len(chosen)} features"] = best
-    found[f"linear, all {len(varying)} features"] = linear(varying)
+            found[LINEAR[len(chosen)]] = best
+    found[ALL] = linear(varying)
     tree = DecisionTreeRegressor(max_leaf_nodes=LEAVES, min_samples_leaf=20, random_state=1)
-    found[TREE] = Copy(tree.fit(seen, actions), everything)
+    found[TREE] = Copy(tree.fit(seen, actions), range(seen.shape[1]))
     return found
 
 
-def fair_power(copy: Copy | None, scenario: Scenario, seed: int) -> float:
-    """Return the fair power of a scenario whose agent flows a copy drives; None is the policy itself."""
-    agent = load_agent(REFERENCE)
-    policy = _policy(agent, (copy or agent).predict, scenario)
-    trace = simulate(scenario, "native", seed, agent.spec.interval_ms(scenario), policy)
-    return Sharing.of_trace(trace, WARMUP).fair_power
+def described(found: dict[str, Copy], seen: Values, actions: Values, names: Sequence[str]) -> Rows:
+    """Return a row per copy: what it explains of so many decisions, and what a person reads of it."""
+    rows = []
+    for name, copy in found.items():
+        row: dict[str, Any] = {
+            "copy": name,
+            "decisions": len(seen),
+            "explained": copy.explained(seen, actions),
+            "inputs": [names[index] for index in copy.inputs],
+        }
+        if isinstance(copy.model, LinearRegression):
+            row |= {"weights": copy.model.coef_.tolist(), "bias": copy.model.intercept_.tolist()}
+        else:
+            row["tree"] = export_text(copy.model, feature_names=list(names), max_depth=LEAVES, decimals=2).rstrip()
+        rows.append(row)
+    return rows
 
 
-def _policy(agent: Agent, predict: Predict, scenario: Scenario) -> Any:
-    return policy_of(predict, agent.spec.observation, agent.spec.action, scenario)
-
-
-def scores(found: Sequence[Copy | None]) -> npt.NDArray[np.float64]:
-    """Return the fair power of each copy in each scenario, shape (copies, scenarios)."""
-    scenarios = draw(JUDGES, COUNT)
-    cases = [(copy, scenario, seed) for copy in found for seed, scenario in enumerate(scenarios, start=1)]
-    with ProcessExecutor() as pool:
-        powers = np.fromiter(pool.map(fair_power, *zip(*cases, strict=True)), np.float64)
-    return powers.reshape(len(found), COUNT)
-
-
-def tables(agent: Agent) -> list[str]:
-    """Return the copies' scores, the smallest good one's weights, and the tree."""
-    seen, actions = decisions(agent, draw(CHOOSES, READ))
-    found = copies(seen, actions)
-    powers = scores([None, *found.values()])
-    shares = ["", *(f"{copy.explained(seen, actions):.2f}" for copy in found.values())]
+def weights_table(row: dict[str, Any]) -> str:
+    """Return the weights of a linear copy, from its row of `described`."""
+    meanings = [page.cell(FEATURES[name.partition(",")[0]].meaning) for name in row["inputs"]]
     rows = [
-        [name, share, f"{power.mean():.3f}"]
-        for name, share, power in zip(["the policy", *found], shares, powers, strict=True)
+        [f"`{name}`", *(f"{value:+.3f}" for value in column), meaning]
+        for name, column, meaning in zip(row["inputs"], np.array(row["weights"]).T, meanings, strict=True)
     ]
-    mean = dict(zip(found, powers[1:].mean(axis=1), strict=True))
-    best = max((name for name, copy in found.items() if len(copy.inputs) in SIZES), key=mean.__getitem__)
-    linear, names = found[best], inputs(agent)
-    return [
-        f"Copies of its {len(seen)} decisions in ProbeBW in {READ} scenarios, and what they reach when they drive.",
-        page.table(["", "explained variance of the actions", "fair power"], rows, (1, 2)),
-        f"The weights of “{best}”, on the features as they are:",
-        weights_table([names[index] for index in linear.inputs], linear.model.coef_, linear.model.intercept_),
-        f"The {TREE}; a value has the {ACTIONS[0]} and the {ACTIONS[1]}:",
-        f"```\n{export_text(found[TREE].model, feature_names=names, max_depth=LEAVES, decimals=2).rstrip()}\n```",
-    ]
+    rows.append(["1", *(f"{value:+.3f}" for value in row["bias"]), "the constant"])
+    return page.table(["input", *ACTIONS, "meaning"], rows, (1, 2))
 
 
 def inputs(agent: Agent) -> list[str]:
@@ -177,18 +163,3 @@ def behaviour() -> Figure:
     """Draw throughput, RTT and cwnd_gain over time in each of `events`."""
     traces = {name: simulate(scenario, "native", 1, 100.0) for name, scenario in events().items()}
     return over_time(traces, ("throughput_mbps", "rtt_mean_ms", "cwnd_gain"))
-
-
-def main() -> int:
-    """Copy and score; with --write, write the tables and the figure into the page."""
-    options = page.parser(__doc__, MARK).parse_args()
-    blocks = tables(load_agent(REFERENCE))
-    if options.write is not None:
-        blocks.append("What it does on a link of 20 Mbit/s with RTTs of 40 ms.")
-        blocks.append(f"![What it does]({page.write_figure(behaviour(), options.write, 'behaviour')})")
-    page.publish("\n\n".join(blocks), MARK, options.write)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(run_interruptible("reading", main))

@@ -46,7 +46,6 @@ class Page:
 
 
 PAGES: Final = {
-    "learned": Page(2, tuple(f"studies.{name} --write docs/results/learned.md" for name in ("learned", "reading"))),
     "speed": Page(5, ("studies.speed --write docs/results/speed.md",)),
     "linux": Page(3, ("studies.linux --write docs/results/linux.md",)),
     "preference": Page(

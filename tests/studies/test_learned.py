@@ -1,44 +1,97 @@
-"""The record of a policy that becomes the reference."""
+"""The study of what the reference policy learned: its jobs, and what its page says of their results."""
 
-import json
-import re
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
-from policies import make_agent
-from training import quiet
+import pytest
 
-from bbrgym.agents.train import train
+from bbrgym.agents.policy import load_agent
 from bbrgym.baselines.policy_file import REFERENCE
-from studies.learned import adopt
+from bbrgym.envs.scenario import Flow, Scenario
+from studies import learned
+from studies.learned import FairPower, Reading
+from studies.reading import ALL, COPIES, LINEAR, TREE
+
+SCENARIO = Scenario(rate_mbps=5.0, duration_s=4.0, flows=(Flow("agent"), Flow("cubic", start_s=1.0)))
 
 
-def test_the_record_of_a_reference_names_no_folder_of_the_machine_that_trained_it(tmp_path: Path) -> None:
-    first = make_agent(observation={"features": ["log_bdp"]})
-    first.training = {"seed": 7}
-    first.save(tmp_path / "first")
-    config = {
-        "name": "preferences",
-        "scenario": {"rate_mbps": 12, "duration_s": 2, "flows": [{"algorithm": "agent", "rtt_ms": 20}]},
-        "observation": {"features": ["log_bdp", "log_backlog"]},
-        "agent": {"algorithm": "cma", "population": 4, "scenarios": 1, "adds_to": str(tmp_path / "first")},
-        "seed": 3,
-        "train": {"total_steps": 80, "eval_every": 80, "eval_episodes": 1, "checkpoint_every": 80},
-        "tracking": {"backend": "none"},
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """Forget what decides, which a test changes."""
+    learned._decides.cache_clear()
+    yield
+    learned._decides.cache_clear()
+
+
+def code(flow: dict[str, Any], scenario: Scenario = SCENARIO, seed: int = 1) -> str:
+    return FairPower("any", scenario, flow, seed).code
+
+
+def test_the_hash_of_a_run_is_of_what_its_flows_run_where() -> None:
+    flows = [*learned.competitors().values(), *({"driver": name} for name in (learned.IN_PYTHON, *COPIES))]
+    flows += [learned.fixed(packets) for packets in learned.PACKETS]
+    codes = [code(flow) for flow in flows]
+    codes += [code(flows[0], seed=2), code(flows[0], replace(SCENARIO, rate_mbps=6.0))]
+    assert len(set(codes)) == len(codes)
+    assert FairPower("another", SCENARIO, flows[0], 1).code == codes[0]
+
+
+def test_another_policy_is_measured_again_with_its_copies(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_policy: list[dict[str, Any]] = [{"algorithm": "policy"}, {"driver": learned.IN_PYTHON}, {"driver": TREE}]
+    before, reading, cubic = [code(flow) for flow in of_policy], Reading().code, code({"algorithm": "cubic"})
+    agent = load_agent(REFERENCE)
+    other = replace(agent, spec=replace(agent.spec, action=replace(agent.spec.action, pacing_gain=(0.9, 1.2))))
+    monkeypatch.setattr(learned, "_reference", lambda: other)
+    learned._decides.cache_clear()
+    assert set(before).isdisjoint(code(flow) for flow in of_policy)
+    assert Reading().code != reading
+    assert code({"algorithm": "cubic"}) == cubic
+
+
+def test_more_leaves_read_the_copies_again(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, driven = Reading().code, code({"driver": TREE})
+    monkeypatch.setattr(learned, "LEAVES", 17)
+    learned._decides.cache_clear()
+    assert Reading().code != reading
+    assert code({"driver": TREE}) != driven
+
+
+def test_a_copy_that_does_what_the_policy_does_reaches_what_it_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = load_agent(REFERENCE)
+    monkeypatch.setattr(learned, "_copies", lambda: {TREE: agent})
+    scenario = agent.spec.action.on(SCENARIO)
+    powers = [learned.fair_power(scenario, {"driver": name}, 1) for name in (TREE, learned.IN_PYTHON, learned.RULE)]
+    assert powers[0] == powers[1] != powers[2]
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value encountered")  # kinds with no scenario
+def test_the_page_compares_the_policy_with_what_is_simple(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learned, "COUNT", 3)
+    reached = {
+        "chooses/constant, 4 packets": [0.6, 0.6, 0.6],
+        "judges/constant, 4 packets": [0.3, 0.5, 0.4],
+        "judges/constant, 6 packets": [0.9, 0.1, 0.1],
+        "judges/policy": [0.6, 0.25, 0.8],
+        "judges/bbr-backlog": [0.61, 0.2, 0.2],
+        "judges/vegas": [0.5, 0.45, 0.45],
+        f"judges/{LINEAR[3]}": [0.7, 0.7, 0.7],
     }
-    train(config, tmp_path / "second", quiet())
-    card, reference = tmp_path / "card.md", tmp_path / "reference"
-    card.write_text("<!-- begin: agents/reference -->\n<!-- end: agents/reference -->\n")
-    adopt(tmp_path / "second", reference, card)
-    record = (reference / "mlflow.json").read_text()
-    assert str(tmp_path) not in record + card.read_text() + (reference / "agent.json").read_text()
-    assert json.loads(record)["commands"] == [
-        "bbrgym train experiment=reference seed=7",
-        "bbrgym train experiment=preferences seed=3 agent.adds_to=RUN/final",
-    ]
-    assert json.loads(record)["params"]["agent"]["adds_to"] == "RUN/final"
-
-
-def test_the_commands_of_the_reference_name_experiments() -> None:
-    for command in json.loads((REFERENCE / "mlflow.json").read_text())["commands"]:
-        (name,) = re.findall(r" experiment=(\w+)", command)
-        assert (Path(__file__).parents[2] / f"conf/experiment/{name}.yaml").is_file(), command
+    jobs = [job for job in learned.jobs() if isinstance(job, FairPower)]
+    results: dict[str, Any] = {}
+    for job in jobs:
+        of, _, number = job.name.rpartition("/")
+        results[job.name] = [{"fair_power": reached.get(of, [0.1, 0.1, 0.1])[int(number) - 1]}]
+    copy = {"decisions": 7.0, "explained": 0.5, "inputs": ["log_bdp"], "weights": [[0.1], [0.2]], "bias": [0.0, 1.0]}
+    results["copies"] = [{**copy, "copy": name, "tree": "|--- leaf"} for name in COPIES]
+    shown = learned.view(results, lambda name, draw: name)
+    assert (shown["best"], shown["above_constant"], shown["above_hand_made"], shown["worst"]) == (1, 2, 2, "0.25")
+    rows = {row.split(" | ")[0]: row for row in str(shown["comparison"]).splitlines()}
+    means = {name: rows[f"| {name}"].split(" | ")[1].split(" [")[0] for name in ("policy", learned.ORACLE)}
+    assert means == {"policy": "0.550", learned.ORACLE: "0.600"}
+    assert "0.400 [" in rows["| constant, 4 packets"]
+    assert "| vegas" in rows
+    assert rows["| policy"].endswith("| 1 |")
+    assert (shown["smallest"], shown["decisions"], shown["tree"]) == (LINEAR[3], 7, "|--- leaf")
+    assert "| linear, all 1 features | 0.50 | 0.100 |" in str(shown["copies"])
+    assert ALL not in str(shown["copies"])

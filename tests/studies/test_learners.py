@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from bbrgym.agents.train import check_training
 from bbrgym.baselines.policy_file import REFERENCE, read_policy
-from studies import learners
+from studies import learned, learners
 from studies.learners import LEARNERS, Job
 
 
@@ -39,7 +39,7 @@ def test_an_interrupted_study_measures_the_trainings_that_it_finished(
 ) -> None:
     monkeypatch.setattr(learners, "RUNS", tmp_path)
     monkeypatch.setattr(learners, "KEPT", tmp_path / "trainings.parquet")
-    monkeypatch.setattr(learners, "COUNT", 2)
+    monkeypatch.setattr(learned, "COUNT", 2)
     monkeypatch.setattr("sys.argv", ["learners", "--learners", "ppo", "--minutes", "2", "--seeds", "1", "2"])
     for seed in (1, 2):
         read_policy(REFERENCE).save(Job("ppo", 2, seed).path / "final")

@@ -21,8 +21,9 @@ def test_the_smallest_copy_has_the_features_that_matter() -> None:
     assert set(smallest.inputs) == {3, 7}
     assert smallest.explained(seen, actions) == pytest.approx(1.0, abs=1e-3)
     assert 0.5 < found[reading.TREE].explained(seen, actions) < 1.0
-    assert [len(found[f"linear, {size} features"].inputs) for size in reading.SIZES] == list(reading.SIZES)
-    assert set(found["linear, all 10 features"].inputs) == set(range(10))
+    assert tuple(found) == reading.COPIES
+    assert [len(found[name].inputs) for name in reading.LINEAR.values()] == list(reading.SIZES)
+    assert set(found[reading.ALL].inputs) == set(range(10))
 
 
 def test_decisions_are_those_of_the_policy(agent: Agent) -> None:
@@ -34,13 +35,17 @@ def test_decisions_are_those_of_the_policy(agent: Agent) -> None:
     np.testing.assert_array_equal(agent.predict(seen[:1]), actions[:1])
 
 
-def test_a_copy_that_does_what_the_policy_does_reaches_what_it_reaches(agent: Agent) -> None:
-    class Same:
-        predict = staticmethod(agent.predict)
-
-    scenario = agent.spec.action.on(Scenario(rate_mbps=5.0, duration_s=4.0, flows=(Flow("agent"),)))
-    agent.reset()
-    assert reading.fair_power(Same(), scenario, 1) == reading.fair_power(None, scenario, 1)  # type: ignore[arg-type]
+def test_a_copy_is_described_by_its_weights_or_by_its_tree() -> None:
+    seen = np.random.default_rng(1).standard_normal((300, 9)).astype(np.float32)
+    actions = np.float32([0.5, -0.25]) * seen[:, [4, 4]]
+    names = ["log_bdp", *(f"log_backlog, {steps} steps before" for steps in range(8, 0, -1))]
+    rows = {row["copy"]: row for row in reading.described(reading.copies(seen, actions), seen, actions, names)}
+    linear = rows["linear, 2 features"]
+    assert linear["decisions"] == 300
+    assert linear["inputs"][0] == names[4]
+    (line,) = [line for line in reading.weights_table(linear).splitlines() if names[4] in line]
+    assert line.startswith(f"| `{names[4]}` | +0.500 | -0.250 | log2(")
+    assert rows[reading.TREE]["tree"].startswith(f"|--- {names[4]} <=")
 
 
 def test_every_event_is_one_of_the_policys() -> None:
