@@ -1,9 +1,8 @@
-"""What does each learner reach in two and in ten minutes? `make learners`, or `python -m studies.learners`.
+"""Train each learner for two and for ten minutes, and compare it with what is simple.
 
 Every training starts from random weights, on the scenarios, features and actions of the reference policy, with two
 cores to itself: trainings run one after the other, and nothing else should run. Its last agent then drives all agent
-flows of the scenarios that judge the reference in `studies.learned`, and so does what is simple. What the same code
-reached with the same settings is kept beside the page, so the same command resumes.
+flows of the scenarios that judge the reference in `studies.learned`, and so does what is simple.
 """
 
 from __future__ import annotations
@@ -11,27 +10,35 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from bbrgym.agents.policy import load_agent
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark.code import code_hash
-from bbrgym.interruption import run_interruptible
+from bbrgym.benchmark.ledger import Rows
 from studies import page
-from studies.kept import finished, keep
-from studies.learned import BY_HAND, PACKETS, best_constant, constant, fair_power, fixed, runs
+from studies.learned import (
+    BY_HAND,
+    COUNT,
+    JUDGES,
+    PACKETS,
+    WARMUP,
+    FairPower,
+    best_constant,
+    constant,
+    draw,
+    fair_power,
+    fixed,
+    runs,
+)
 
-MARK: Final = "studies/learners.py"
 RUNS: Final = Path("runs/learners")
-KEPT: Final = Path("docs/results/learners/trainings.parquet")
-"""One row per training: `fair_power`, and `steps` in decisions."""
 LEARNERS: Final = {
     "cma, linear": ["agent=cma"],
     "cma, 8 tanh": ["agent=cma", "agent.population=24", "agent.net_arch=[8]"],
@@ -45,7 +52,7 @@ NEVER: Final = 10**12
 
 
 @dataclass(frozen=True)
-class Job:
+class Training:
     """A training: of a learner of `LEARNERS`, for some minutes, with a seed."""
 
     learner: str
@@ -54,28 +61,78 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What it is called in files."""
-        return f"{self.learner.replace(', ', '-').replace(' ', '-')}-{self.minutes}min-{self.seed}"
+        """What the ledger calls it."""
+        return f"{self.learner} {self.minutes} min {self.seed}"
 
     @property
     def code(self) -> str:
-        """A hash of the code and of its settings."""
-        return code_hash("native", also=json.dumps(settings(self)))
+        """The hash of what decides its result."""
+        return code_hash("native", also=json.dumps([settings(self), judges(), WARMUP]))
 
     @property
     def path(self) -> Path:
         """The folder of its run."""
-        return RUNS / self.code / self.name
+        return RUNS / self.code / self.name.replace(", ", "-").replace(" ", "-")
 
 
-def jobs(learners: Sequence[str], minutes: Sequence[int], seeds: Sequence[int]) -> Iterator[Job]:
-    """Yield all jobs: the short ones first, and the first seed of all before the second."""
-    return (Job(name, length, seed) for length in minutes for seed in seeds for name in learners)
+@dataclass(frozen=True)
+class Untrained:
+    """What is simple, in all scenarios of a role (`studies.learned.ROLES`)."""
+
+    competitor: str
+    flow: Mapping[str, Any]
+    role: str
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls it."""
+        return f"{self.role}/{self.competitor}"
+
+    @property
+    def cases(self) -> Sequence[FairPower]:
+        """What is simulated."""
+        return runs(self.role, {self.competitor: self.flow})
+
+    @property
+    def code(self) -> str:
+        """The hash of what decides its result."""
+        return code_hash("native", also=json.dumps([case.code for case in self.cases]))
 
 
-def settings(job: Job) -> list[str]:
+def jobs() -> list[Training | Untrained]:
+    """Return what is simple, then the trainings: the short ones first, and the first seed of all before the second."""
+    trainings = [Training(name, length, seed) for length in MINUTES for seed in SEEDS for name in LEARNERS]
+    return [*untrained(), *trainings]
+
+
+def untrained() -> list[Untrained]:
+    """Return what is simple; which constant is shown, the scenarios decide that judge nothing."""
+    constants = {constant(packets): fixed(packets) for packets in PACKETS}
+    choosing = [Untrained(name, flow, "chooses") for name, flow in constants.items()]
+    return choosing + [Untrained(name, flow, "judges") for name, flow in {**constants, **BY_HAND}.items()]
+
+
+def work(job: Training | Untrained) -> Rows:
+    """Return the fair power, as the mean over the scenarios, and the decisions of the training."""
+    if isinstance(job, Untrained):
+        return [{"fair_power": mean_power(job.cases), "steps": 0}]
+    agent = job.path / "final"
+    if not (agent / "agent.json").is_file():
+        subprocess.run(command(job), check=True, stdout=subprocess.DEVNULL)
+    flow = {"algorithm": "policy", "policy": str(agent)}
+    return [
+        {"fair_power": mean_power(runs("judges", {job.name: flow})), "steps": load_agent(agent).training["steps"]},
+    ]
+
+
+def mean_power(cases: Sequence[FairPower]) -> float:
+    """Return the mean fair power of runs."""
+    return float(np.mean([fair_power(case.scenario, case.flow, case.seed) for case in cases]))
+
+
+def settings(job: Training) -> list[str]:
     """Return the overrides of a training, but for its seed and its folder."""
-    spec = load_agent(REFERENCE).spec.to_config()
+    spec = reference_config()
     observation, action = spec["observation"], spec["action"]
     return [
         *LEARNERS[job.learner],
@@ -88,77 +145,68 @@ def settings(job: Job) -> list[str]:
     ]
 
 
-def command(job: Job) -> list[str]:
+@cache
+def reference_config() -> Mapping[str, Any]:
+    """Return the environment of the reference."""
+    return load_agent(REFERENCE).spec.to_config()
+
+
+@cache
+def judges() -> Sequence[Mapping[str, Any]]:
+    """Return the scenarios that judge, as plain types."""
+    return [scenario.to_dict() for scenario in draw(JUDGES, COUNT)]
+
+
+def command(job: Training) -> list[str]:
     """Return the command that trains."""
     program = str(Path(sys.executable).with_name("bbrgym"))
     return [program, "train", *settings(job), f"seed={job.seed}", "tracking=none", f"hydra.run.dir={job.path}"]
 
 
-def run(job: Job) -> dict[str, float]:
-    """Train, and return the decisions and the fair power that the last agent reaches: the mean over scenarios."""
-    agent = job.path / "final"
-    if not (agent / "agent.json").is_file():
-        subprocess.run(command(job), check=True, stdout=subprocess.DEVNULL)
-    power = mean_power("judges", {"algorithm": "policy", "policy": str(agent)})
-    return {"fair_power": power, "steps": load_agent(agent).training["steps"]}
+def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
+    """Return the table of what is measured, and how many trainings are above all that is not trained."""
+    simple, trained = shown_untrained(results), {}
+    for job in jobs():
+        if isinstance(job, Training) and job.name in results:
+            trained[job] = results[job.name][0]
+    return {"minutes": MINUTES[-1], "reached": table(trained, simple), "above": above(trained, simple)}
 
 
-def simple() -> dict[str, float]:
-    """Return the fair power of what is simple: the mean over the same scenarios."""
-    packets = best_constant({packets: mean_power("chooses", fixed(packets)) for packets in PACKETS})
-    return {name: mean_power("judges", flow) for name, flow in {constant(packets): fixed(packets), **BY_HAND}.items()}
+def shown_untrained(results: Mapping[str, Rows]) -> dict[str, float]:
+    """Return the fair power of what is simple, as far as it is measured, with the best constant first."""
+    powers = {job.name: results[job.name][0]["fair_power"] for job in untrained() if job.name in results}
+    means = {packets: powers.get(f"chooses/{constant(packets)}") for packets in PACKETS}
+    known = {packets: mean for packets, mean in means.items() if mean is not None}
+    chosen = [constant(best_constant(known))] if len(known) == len(PACKETS) else []
+    return {name: powers[f"judges/{name}"] for name in (*chosen, *BY_HAND) if f"judges/{name}" in powers}
 
 
-def mean_power(role: str, flow: Mapping[str, Any]) -> float:
-    """Return the mean fair power of a flow in the scenarios of a role."""
-    cases = runs(role, {"": flow})
-    return float(np.mean([fair_power(case.scenario, case.flow, case.seed) for case in cases]))
+def of_learner(
+    trained: Mapping[Training, Mapping[str, float]], learner: str, minutes: int
+) -> list[Mapping[str, float]]:
+    """Return the results of a learner's trainings of one length."""
+    return [row for job, row in trained.items() if (job.learner, job.minutes) == (learner, minutes)]
 
 
-def results(done: Mapping[Job, Mapping[str, float]], learner: str, minutes: int) -> list[Mapping[str, float]]:
-    """Return the results of a learner's finished trainings of one length."""
-    return [result for job, result in done.items() if (job.learner, job.minutes) == (learner, minutes)]
-
-
-def table(done: Mapping[Job, Mapping[str, float]], untrained: Mapping[str, float]) -> str:
-    """Return the fair power of what is not trained, and below it the mean that finished trainings reach."""
-    rows = [[name, *[f"{power:.3f}"] * len(MINUTES), ""] for name, power in untrained.items()]
+def table(trained: Mapping[Training, Mapping[str, float]], simple: Mapping[str, float]) -> str:
+    """Return the fair power of what is not trained, and below it the mean that trainings reach."""
+    rows = [[name, *[f"{power:.3f}"] * len(MINUTES), ""] for name, power in simple.items()]
     for learner in LEARNERS:
         cells, paces = [], []
         for minutes in MINUTES:
-            of = results(done, learner, minutes)
-            reached = [result["fair_power"] for result in of]
-            paces += [result["steps"] / (60 * minutes) for result in of]
+            of = of_learner(trained, learner, minutes)
+            reached = [row["fair_power"] for row in of]
+            paces += [row["steps"] / (60 * minutes) for row in of]
             cells.append(f"{np.mean(reached):.3f} [{min(reached):.3f} {max(reached):.3f}] ({len(of)})" if of else "")
         rows.append([learner, *cells, f"{np.median(paces):,.0f}" if paces else ""])
     heads = [f"{minutes} minutes, mean [worst best] (seeds)" for minutes in MINUTES]
     return page.table(["", *heads, "decisions per second"], rows, range(1, 2 + len(heads)))
 
 
-def above(done: Mapping[Job, Mapping[str, float]], untrained: Mapping[str, float]) -> str:
+def above(trained: Mapping[Training, Mapping[str, float]], simple: Mapping[str, float]) -> str:
     """Return how many of each learner's longest trainings are above all that is not trained."""
-    best, counts = max(untrained.values()), []
+    best, counts = max(simple.values(), default=np.nan), []
     for learner in LEARNERS:
-        of = results(done, learner, MINUTES[-1])
-        counts.append(f"“{learner}” {sum(result['fair_power'] > best for result in of)} of {len(of)}")
-    return f"Trainings of {MINUTES[-1]} minutes that are above all that is not trained: {', '.join(counts)}."
-
-
-def main() -> int:
-    """Train what is missing, and print the table of all that is finished; with --write, write it into the page."""
-    parser = page.parser(__doc__, MARK)
-    parser.add_argument("--learners", nargs="+", default=list(LEARNERS), choices=list(LEARNERS))
-    parser.add_argument("--minutes", nargs="+", type=int, default=list(MINUTES), choices=MINUTES)
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
-    options = parser.parse_args()
-    wanted = list(jobs(options.learners, options.minutes, options.seeds))
-    done = finished(KEPT, wanted)
-    for job in track([job for job in wanted if job not in done], "trainings", console=Console(stderr=True)):
-        keep(KEPT, job, run(job))
-    done, untrained = finished(KEPT, jobs(list(LEARNERS), MINUTES, SEEDS)), simple()
-    page.publish(f"{table(done, untrained)}\n\n{above(done, untrained)}", MARK, options.write)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(run_interruptible("learners", main))
+        of = of_learner(trained, learner, MINUTES[-1])
+        counts.append(f"“{learner}” {sum(row['fair_power'] > best for row in of)} of {len(of)}")
+    return ", ".join(counts)

@@ -1,4 +1,6 @@
-import shutil
+"""The study of what each learner reaches: its trainings, and the table of those that are measured."""
+
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +10,15 @@ from omegaconf import OmegaConf
 
 from bbrgym.agents.train import check_training
 from bbrgym.baselines.policy_file import REFERENCE, read_policy
+from bbrgym.benchmark.ledger import Rows
 from studies import learned, learners
-from studies.learners import LEARNERS, Job
+from studies.learned import constant
+from studies.learners import LEARNERS, Training, Untrained
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_job_trains_in_the_environment_of_the_reference(learner: str) -> None:
-    _, _, *overrides = learners.command(Job(learner, 2, 7))
+    _, _, *overrides = learners.command(Training(learner, 2, 7))
     with initialize_config_module("bbrgym.conf", version_base="1.3"):
         composed = compose("config", [each for each in overrides if not each.startswith("hydra.")])
     config: Any = OmegaConf.to_container(composed, resolve=True)
@@ -27,35 +31,65 @@ def test_a_job_trains_in_the_environment_of_the_reference(learner: str) -> None:
 
 
 def test_short_trainings_come_first_and_one_of_each_learner_before_a_second() -> None:
-    found = list(learners.jobs(["ppo", "sac"], [2, 10], [1, 2]))
-    assert [(job.minutes, job.seed, job.learner) for job in found] == sorted(
-        (job.minutes, job.seed, job.learner) for job in found
-    )
-    assert len({job.name for job in found}) == 8
+    jobs = learners.jobs()
+    found = [(job.minutes, job.seed, list(LEARNERS).index(job.learner)) for job in jobs if isinstance(job, Training)]
+    assert found == sorted(found)
+    assert len(found) == len(LEARNERS) * len(learners.MINUTES) * len(learners.SEEDS)
+    assert len({job.name for job in jobs}) == len(jobs)
+    assert len([job for job in jobs if "sac 10 min 1" in job.name]) == 1
 
 
-def test_an_interrupted_study_measures_the_trainings_that_it_finished(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_hash_of_a_training_is_of_its_settings_and_of_the_scenarios_that_judge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainings = [Training(learner, minutes, 1) for learner in LEARNERS for minutes in learners.MINUTES]
+    codes = {job.code for job in trainings}
+    assert len(codes) == len(trainings)
+    assert Training(trainings[0].learner, trainings[0].minutes, 2).code in codes
+    others = learned.draw(learned.CHOOSES, 3)
+    monkeypatch.setattr(learners, "judges", lambda: [scenario.to_dict() for scenario in others])
+    assert codes.isdisjoint(job.code for job in trainings)
+
+
+def test_the_hash_of_what_is_simple_is_of_what_flows_run_and_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learned, "COUNT", 2)
+    codes = {job.name: job.code for job in learners.untrained()}
+    assert len(set(codes.values())) == len(codes)
+    monkeypatch.setattr(learned, "COUNT", 3)
+    assert all(codes[job.name] != job.code for job in learners.untrained())
+
+
+def test_an_interrupted_study_measures_the_training_that_it_finished(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(learners, "RUNS", tmp_path)
-    monkeypatch.setattr(learners, "KEPT", tmp_path / "trainings.parquet")
     monkeypatch.setattr(learned, "COUNT", 2)
-    monkeypatch.setattr("sys.argv", ["learners", "--learners", "ppo", "--minutes", "2", "--seeds", "1", "2"])
-    for seed in (1, 2):
-        read_policy(REFERENCE).save(Job("ppo", 2, seed).path / "final")
-    for _ in range(2):
-        assert learners.main() == 0
-        (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ppo")]
-        assert "(2)" in row
-        shutil.rmtree(tmp_path / Job("ppo", 2, 1).code, ignore_errors=True)
+    job = Training("ppo", 2, 1)
+    read_policy(REFERENCE).save(job.path / "final")
+    (row,) = learners.work(job)
+    assert row["steps"] == read_policy(REFERENCE).training["steps"]
+    (shipped,) = learners.work(Untrained("policy", {"algorithm": "policy"}, "judges"))
+    assert row["fair_power"] == shipped["fair_power"]
+
+
+def results(trained: Sequence[float], constants: Sequence[float] = (), by_hand: float = 0.6) -> dict[str, Rows]:
+    powers = {Training("ppo", 10, seed).name: power for seed, power in enumerate(trained, 1)}
+    for packets, power in zip(learned.PACKETS, constants, strict=False):
+        powers |= {f"chooses/{constant(packets)}": power, f"judges/{constant(packets)}": power / 2}
+    powers["judges/rule"] = by_hand
+    return {name: [{"fair_power": power, "steps": 600.0}] for name, power in powers.items()}
 
 
 def test_a_training_counts_only_if_it_is_above_all_that_is_not_trained() -> None:
-    done = {
-        Job("ppo", 10, seed): {"fair_power": power, "steps": 1.0} for seed, power in enumerate((0.5, 0.65, 0.75), 1)
-    }
-    untrained = {"low": 0.6, "high": 0.7}
-    assert "“ppo” 1 of 3" in learners.above(done, untrained)
-    rows = learners.table(done, untrained).splitlines()
-    assert [row for row in rows if row.startswith(("| low | 0.600", "| high | 0.700"))]
-    assert [row for row in rows if row.startswith("| ppo") and "0.633 [0.500 0.750] (3)" in row]
+    shown = learners.view(results((0.5, 0.65, 0.75), by_hand=0.7), lambda name, draw: name)
+    assert "“ppo” 1 of 3" in str(shown["above"])
+    rows = str(shown["reached"]).splitlines()
+    assert [row for row in rows if row.startswith("| rule | 0.700 | 0.700 |")]
+    assert [row for row in rows if row.startswith("| ppo") and "0.633 [0.500 0.750] (3) | 1 |" in row]
+
+
+def test_the_constant_is_the_one_that_other_scenarios_choose() -> None:
+    constants = [0.1 * place for place in range(len(learned.PACKETS))]
+    shown = learners.shown_untrained(results((), constants))
+    assert shown == {constant(learned.PACKETS[-1]): pytest.approx(0.45), "rule": 0.6}
+    assert learners.shown_untrained(results((), constants[:-1])) == {"rule": 0.6}  # not all are measured
