@@ -1,15 +1,16 @@
-"""The record of a policy that becomes the reference."""
+"""A policy becomes the reference: its record, and what the trainings like it reached."""
 
 import json
 import re
 from pathlib import Path
 
+import pytest
 from policies import make_agent
 from training import quiet
 
 from bbrgym.agents.train import train
 from bbrgym.baselines.policy_file import REFERENCE
-from studies.adopt import adopt
+from studies.adopt import adopt, curves, ends, evaluations, main, trainings
 
 
 def test_the_record_of_a_reference_names_no_folder_of_the_machine_that_trained_it(tmp_path: Path) -> None:
@@ -36,6 +37,18 @@ def test_the_record_of_a_reference_names_no_folder_of_the_machine_that_trained_i
         "bbrgym train experiment=preferences seed=3 agent.adds_to=RUN/final",
     ]
     assert json.loads(record)["params"]["agent"]["adds_to"] == "RUN/final"
+    runs = trainings(tmp_path, "preferences")
+    assert runs == {3: tmp_path / "second"}
+    powers = [metrics["eval/fair_power"] for metrics in evaluations(runs[3]).values()]
+    assert f"from 1 random starts end at a fair power of {powers[-1]:.3f} " in ends(runs)
+    (axes,) = curves(runs).axes
+    assert axes.lines[0].get_ydata().tolist() == powers
+
+
+def test_a_folder_without_a_training_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / "none")])
+    assert "none' holds no training" in capsys.readouterr().err
 
 
 def test_the_commands_of_the_reference_name_experiments() -> None:
