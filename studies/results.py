@@ -56,7 +56,6 @@ PAGES: Final = {
     "agreement": Page(30, ("studies.agreement --write docs/results/agreement.md",)),
     "league": Page(60, ("studies.league preset=ns3", "studies.league write=docs/results/league.md")),
     "papers": Page(120, ("studies.papers write=docs/results/papers.md",)),
-    "newcomer": Page(900, ("studies.newcomer --write docs/results/newcomer.md",)),
 }
 
 
