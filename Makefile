@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run study papers league agreement rfc9743 preference newcomer learned learners test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants linux stacks kernel results ui playground playground-bench clean
+.PHONY: setup run study house papers league agreement rfc9743 preference newcomer learned learners test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants linux stacks kernel results ui playground playground-bench clean
 
 setup: $(SETUP)
 
@@ -140,6 +140,10 @@ results: setup
 STUDY ?= all
 study: setup
 	$(BIN)/python -m studies $(STUDY) --measure --write
+
+# What one more of something costs, what must be read, and where lines and commits are.
+house: setup
+	$(BIN)/python tests/house.py $(ARGS)
 
 ui: setup
 	$(BIN)/bbrgym ui
