@@ -168,7 +168,7 @@ $(WASM)/.setup: $(SETUP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group playground
 	touch $@
 
-# What no packet passes through is small rather than fast.
+# Code that runs once per page, and not per packet, is compiled for size.
 $(addprefix $(WASM)/,$(addsuffix .o,baselines/cc/controller_file baselines/cc/parameters baselines/cc/policy/features envs/wasm/api)): \
   WASM_FLAGS += -Oz
 
