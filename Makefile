@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run study papers league agreement rfc9743 preference test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants linux stacks kernel results ui playground playground-bench clean
+.PHONY: setup run study house papers league agreement rfc9743 preference test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants linux stacks kernel results ui playground playground-bench clean
 
 setup: $(SETUP)
 
@@ -141,6 +141,10 @@ STUDY ?= all
 study: setup
 	$(BIN)/python -m studies $(STUDY) --measure --write
 
+# What one more of something costs, what must be read, and where lines and commits are.
+house: setup
+	$(BIN)/python tests/house.py $(ARGS)
+
 ui: setup
 	$(BIN)/bbrgym ui
 
@@ -164,7 +168,7 @@ $(WASM)/.setup: $(SETUP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group playground
 	touch $@
 
-# What no packet passes through is small rather than fast.
+# Code that runs once per page, and not per packet, is compiled for size.
 $(addprefix $(WASM)/,$(addsuffix .o,baselines/cc/controller_file baselines/cc/parameters baselines/cc/policy/features envs/wasm/api)): \
   WASM_FLAGS += -Oz
 

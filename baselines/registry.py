@@ -52,6 +52,9 @@ FILE: Final = "file"
 COMMAND: Final = "command"
 """The algorithm of a flow whose ends are two commands (`Flow.server` and `Flow.client`); in the linux engine only."""
 
+PROGRAMS: Final = ("bbr-acd-ns3-published",)
+"""Controllers that reproduce a paper's program where it is not the paper's algorithm; in no group of competitors."""
+
 OURS: Final = ("agent", "policy", "bbr-backlog")
 """Controllers that no paper or standard describes: they are this project's own."""
 

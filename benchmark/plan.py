@@ -338,7 +338,7 @@ def find_competitors(entries: Iterable[str | Mapping[str, Any]], engine: EngineD
         entries: queries, and mappings for `Competitor.from_dict`. A query has names of controllers and groups,
             separated by ` + ` and ` - `, which are applied from left to right: `all - stock - policy`. The groups are
             `published` (the controllers that are not this project's own, `registry.OURS`), `stock` (what the engine
-            brings with it, for example ns-3's own TCP) and `all` (all but `agent`).
+            brings with it, for example ns-3's own TCP) and `all` (both, `policy` and `bbr-backlog`).
         engine: the engine that they run in.
 
     Raises:
@@ -362,7 +362,7 @@ def find_competitors(entries: Iterable[str | Mapping[str, Any]], engine: EngineD
 
 def _members(name: str, engine: EngineDescription) -> list[str]:
     # The controller of agents without an agent is BBR with fixed gains: in no group.
-    controllers = [controller for controller in registry.controllers() if controller != "agent"]
+    controllers = [one for one in registry.controllers() if one != "agent" and one not in registry.PROGRAMS]
     groups = {
         "all": [*controllers, *engine.comparators],
         "published": [controller for controller in controllers if controller not in registry.OURS],

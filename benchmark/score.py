@@ -179,7 +179,7 @@ def score_candidate(
 
 def yardsticks() -> list[Competitor]:
     """Return what candidates are compared with: published algorithms, `bbr-backlog`, the policy and the constant."""
-    published = find_competitors(["published - bbr-acd-ns3-published"], describe_engine("native"))
+    published = find_competitors(["published"], describe_engine("native"))
     return [*published, *(Competitor(name, name) for name in ("bbr-backlog", "policy")), CONSTANT]
 
 

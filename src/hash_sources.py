@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 SUFFIXES = (".cc", ".def", ".h")
-COMMENT = re.compile(r"^\s*(//.*)?\n", re.MULTILINE)
+COMMENT = re.compile(r"^\s*(//.*)?\n|[ \t]+//.*$", re.MULTILINE)
 
 
 def hash_of(root: Path, folders: list[str]) -> str:

@@ -27,8 +27,7 @@ from studies.command import check_failures, run_command, split_settings
 from studies.experiments import compose_experiment
 
 MARK: Final = "studies/rfc9743.py"
-# The last one is a paper's program, not its algorithm.
-COMPETITORS: Final = "benchmark.competitors=[all - stock - bbr-acd-ns3-published]"
+COMPETITORS: Final = "benchmark.competitors=[all - stock]"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -102,7 +102,7 @@ class BacklogCorrection {
     made_up_ = std::clamp(made_up_, 0.0, most);
   }
 
-  /// Takes what of the last round's window was not in flight.
+  /// Takes the part of the last round's window that was not in flight.
   void CountUnused(double unused, const Round& round) {
     unused_ += forgotten_ * (std::clamp(unused, -most_unused_, most_unused_) - unused_);
     const auto queue = static_cast<double>(std::max<Nanoseconds>(round.rtts.least - round.base_rtt, 0));

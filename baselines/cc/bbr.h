@@ -23,9 +23,9 @@ struct BbrParameters {
   double drain_gain = 88.0 / 256.0;
   /// Window in ProbeBW: 2 BDP, so that delayed and aggregated ACKs do not stall the flow.
   double cwnd_gain = 2.0;
-  /// Pacing gain of the first phase of the cycle, which probes for a quarter more bandwidth…
+  /// Pacing gain of the first phase of the cycle, which probes for a quarter more bandwidth.
   double probe_up_gain = 1.25;
-  /// …and of the second, which drains what the first queued if there was no more.
+  /// Pacing gain of the second phase, which drains what the first queued if there was no more bandwidth.
   double probe_down_gain = 0.75;
   /// Window of the bandwidth filter: one gain cycle of 8 rounds and two more.
   std::int64_t bandwidth_window_rounds = 10;
@@ -35,9 +35,10 @@ struct BbrParameters {
   double probe_rtt_ms = 200.0;
   /// The window in ProbeRTT, and the smallest one elsewhere: two pairs of packets, one delayed ACK per pair.
   std::int64_t min_cwnd_packets = 4;
-  /// The pipe is full when a round raises the bandwidth by less than this…
+  /// The pipe is full when `full_pipe_rounds` in a row raise the bandwidth by less than this factor.
   double full_pipe_growth = 1.25;
-  /// …in three rounds in a row: one for the growth of a full receive window, one for the probe, one to be sure.
+  /// Rounds without such growth that fill the pipe: one for the growth of the receive window, one for the probe, one
+  /// to be sure.
   std::int64_t full_pipe_rounds = 3;
   /// Share of the bandwidth that pacing leaves unused, to shrink a standing queue. In Linux since 4.20; 0 in the
   /// kernels of the papers.
@@ -110,7 +111,7 @@ class BbrController : public Controller {
   Bytes InflightTarget(double gain, BitsPerSecond bandwidth, Bytes extra = 0) const;
   Bytes MinCwnd() const { return parameters_.min_cwnd_packets * connection_.packet_bytes; }
 
-  // What variants read…
+  // Variants read these.
   Mode mode() const { return mode_; }
   const BbrParameters& parameters() const { return parameters_; }
   const Connection& connection() const { return connection_; }
@@ -129,12 +130,12 @@ class BbrController : public Controller {
   Nanoseconds min_rtt() const { return min_rtt_.value(); }
   bool IsMinRttExpired(Nanoseconds now) const { return min_rtt_.IsExpired(now); }
 
-  // …and what they set, in RecoverOrRestoreCwnd and MoveCwnd…
+  // Variants set these in RecoverOrRestoreCwnd and MoveCwnd.
   Bytes cwnd_;
   bool is_packet_conservation_ = false;
   /// Extends packet conservation until everything sent so far is delivered.
   void RestartRound(Bytes delivered) { rounds_.Restart(delivered); }
-  // …and in ProbeRTT: the upper bound of the window.
+  // Variants set this in ProbeRTT: the upper bound of the window.
   Bytes probe_rtt_cwnd_ = 0;
 
  private:

@@ -275,8 +275,8 @@ bool Bbr3Controller::HasManyMarks(const AckEvent& ack) const {
 }
 
 Bytes Bbr3Controller::InflightAtLoss(const AckEvent& ack) const {
-  // The bytes marked on this ACK are one burst; with which part of it did the losses pass the threshold? With none, if
-  // those before it had passed it already.
+  // The bytes marked on this ACK are one burst. The losses pass the threshold within a part of it; that part is empty
+  // if the losses before it had passed the threshold already.
   const auto before = static_cast<double>(ack.sample.tx_in_flight - ack.bytes_lost);
   const auto lost_before = static_cast<double>(ack.sample.lost_since_send - ack.bytes_lost);
   const double threshold = parameters_.loss_threshold;

@@ -55,13 +55,13 @@ struct Bbr3Parameters : ProbeParameters {
   /// Whether a timeout outside a probe sets the short-term bound to the window before it. Linux: yes.
   bool timeout_sets_bound = false;
   /// ECN, which the draft leaves open, as in Linux. A round with CE marks outside a probe reduces the short-term bound
-  /// by this much of the average share of marked packets; 0: marks are ignored…
+  /// by this much of the average share of marked packets. 0: marks are ignored.
   double ecn_factor = 1.0 / 3.0;
-  /// …in which a round has this weight…
+  /// Weight of a round in the average share of marked packets.
   double ecn_alpha_gain = 1.0 / 16.0;
-  /// …and a larger share than this means that a probe goes too far…
+  /// A probe goes too far if a larger share than this of its packets is marked.
   double ecn_threshold = 0.5;
-  /// …or, in this many rounds in a row, that Startup does.
+  /// Startup goes too far if the share is larger in so many rounds in a row.
   std::int64_t startup_ecn_rounds = 2;
   /// After marks and no losses the next probe follows at once, and first raises the upper bound by this share of it. 0:
   /// it does not.

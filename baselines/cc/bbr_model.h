@@ -20,10 +20,10 @@ struct BbrModelParameters {
   std::int64_t min_cwnd_packets = 2;
   /// Startup ends when the smallest RTT of a round is above min_rtt by 4 ms and by this share of it. 0: it does not,
   /// as in BBR: all flows wait for the queue that its Startup builds until the bandwidth has not grown for three
-  /// rounds…
+  /// rounds.
   double startup_rtt_rise = 0.25;
-  /// …or when the flow has this many packets in the queue, which on a long path is a smaller share of its RTT. 0: it
-  /// does not.
+  /// Startup also ends when the flow has this many packets in the queue, which on a long path is a smaller share of its
+  /// RTT. 0: it does not.
   std::int64_t startup_queue_packets = 20;
   /// Window of ProbeRTT in BDPs, enough to empty a short queue. 0: `min_cwnd_packets`, BBR's, which costs throughput.
   double probe_rtt_cwnd_gain = 0.8;

@@ -65,8 +65,8 @@ class LongTermBandwidth {
   // Linux tcp_bbr.c: bbr_lt_intvl_min_rtts, bbr_lt_loss_thresh, bbr_lt_bw_ratio, bbr_lt_bw_diff, bbr_lt_bw_max_rtts.
   static constexpr std::int64_t kLeastRounds = 4;
   static constexpr Bytes kLossPer256 = 50;                   // lost for 256 delivered: 20 %
-  static constexpr BitsPerSecond kLargestRatio = 8;          // of the rate to a difference that counts as none…
-  static constexpr BitsPerSecond kLargestDifference = 4000;  // …and a difference that always counts as none
+  static constexpr BitsPerSecond kLargestRatio = 8;          // rate over a difference that counts as none
+  static constexpr BitsPerSecond kLargestDifference = 4000;  // a difference that always counts as none
   static constexpr std::int64_t kUsedRounds = 48;
 
   void StartInterval(const Event& event) {

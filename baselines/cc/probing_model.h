@@ -20,10 +20,11 @@ namespace bbrgym {
 
 /// When BBR probes for bandwidth and for min_rtt since version 2, and for how long.
 struct ProbeParameters {
-  /// Time between probes for bandwidth: this plus a random time of up to a second…
+  /// Time between probes for bandwidth, to which a random time of up to `probe_wait_random_s` is added.
   double probe_wait_s = 2.0;
   double probe_wait_random_s = 1.0;
-  /// …or, if that is less, the rounds that Reno needs to regain the window: its packets in flight, at most this many.
+  /// A probe also begins after the rounds that Reno needs to regain the window, if that is sooner: as many as there are
+  /// packets in flight, at most this many.
   std::int64_t reno_rounds = 63;
   /// Time without a smaller RTT after which ProbeRTT begins, and the window of the RTT filter: twice that, so that it
   /// remembers the last ProbeRTT.

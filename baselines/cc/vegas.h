@@ -9,9 +9,9 @@
 namespace bbrgym {
 
 struct VegasParameters {
-  /// With fewer packets than this in the queue, the window grows by one packet per round trip (Linux: 2)…
+  /// With fewer packets than this in the queue, the window grows by one packet per round trip (Linux: 2).
   double alpha_packets = 2.0;
-  /// …and with more than this it shrinks by one (Linux: 4). At least alpha_packets.
+  /// With more packets than this in the queue, the window shrinks by one (Linux: 4). At least alpha_packets.
   double beta_packets = 4.0;
   /// More packets than this in the queue end slow start (Linux: 1).
   double gamma_packets = 1.0;

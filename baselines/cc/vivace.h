@@ -22,9 +22,9 @@ struct VivaceParameters {
   double trial_step = 0.05;
   /// theta_0: Mbit/s of change per unit of the utility's gradient (section 4).
   double conversion_factor = 1.0;
-  /// omega_0: largest relative change of the rate at first (section 4)…
+  /// omega_0: largest relative change of the rate at first (section 4).
   double change_boundary = 0.05;
-  /// …and delta: what is added to it each time that a change reaches it (section 4).
+  /// delta: what is added to `change_boundary` each time that a change reaches it (section 4).
   double change_boundary_step = 0.1;
   /// Smaller RTT gradients count as 0 (section 4).
   double rtt_gradient_threshold = 0.01;

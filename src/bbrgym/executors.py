@@ -64,7 +64,7 @@ class TaskExecutor(Protocol):
         """The errors of futures whose worker was lost."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run `fn(*args, **kwargs)` on a worker, all of which can be pickled."""
+        """Run `fn(*args, **kwargs)` on a worker; the function and its arguments can be pickled."""
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the workers that it started, after the submitted tasks or, with `cancel_futures`, now."""

@@ -77,7 +77,7 @@ class ProcessExecutor(ThreadPoolExecutor):
         self._changed = threading.Condition()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run `fn(*args, **kwargs)` in a process, all of which can be pickled."""
+        """Run `fn(*args, **kwargs)` in a process; the function and its arguments can be pickled."""
         return super().submit(self._run, pickle.dumps((fn, args, kwargs)))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

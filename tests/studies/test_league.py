@@ -76,7 +76,7 @@ def test_every_suite_is_a_benchmark_with_every_algorithm(overrides: list[str], e
         names = {competitor.name for competitor in benchmark.competitors}
         if suite != ALONE:
             # The agent's controller without an agent is none, and one is a paper's program rather than its algorithm.
-            assert set(registry.controllers()) - {"agent", "bbr-acd-ns3-published"} <= names | {plan.learned}
+            assert set(registry.controllers()) - {"agent", *registry.PROGRAMS} <= names | {plan.learned}
         assert engine == "ns3" or not names & set(registry.COMPARATORS)
     for suite, own in plan.own.items():
         assert own.metric in own.others, f"{suite} does not measure its own metric"

@@ -42,7 +42,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-PUBLISHED = [name for name in registry.controllers() if name not in registry.OURS]
+PUBLISHED = [name for name in registry.controllers() if name not in (*registry.OURS, *registry.PROGRAMS)]
 OWN = ["bbr-backlog", "policy"]
 
 

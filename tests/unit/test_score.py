@@ -92,7 +92,7 @@ def test_the_constant_is_that_of_the_league():
 
 def test_the_yardsticks_are_all_published_algorithms_and_ours():
     names = {one.name for one in _all_yardsticks()}
-    assert names == set(registry.controllers()) - {"agent", "bbr-acd-ns3-published"} | {"constant"}
+    assert names == set(registry.controllers()) - {"agent", *registry.PROGRAMS} | {"constant"}
 
 
 @pytest.mark.parametrize("what", [str(REFERENCE), str(REFERENCE / "policy.npz")])

@@ -111,8 +111,8 @@ class PolicyNetwork {
   std::size_t history_ = 1;
   GainMap gain_map_;
   bool is_bbr_model_ = false;
-  Nanoseconds interval_ns_ = 0;     // or, if 0…
-  double interval_min_rtts_ = 0.0;  // …in min_rtts
+  Nanoseconds interval_ns_ = 0;     // if 0, `interval_min_rtts_` decides
+  double interval_min_rtts_ = 0.0;  // in min_rtts
   Activation activation_ = Activation::kTanh;
   Bounds bounds_ = Bounds::kClip;
   std::vector<LstmLayer> lstm_;
