@@ -81,12 +81,19 @@ def write_synthetic(folder: Path, seed: int) -> None:
     Nothing in them is measured. The seed decides them.
 
     Raises:
-        ValueError: the folder has one of the files already. None is written then.
+        ValueError: the folder has one of the files already, so that none is written, or it cannot be written.
     """
     taken = [name for name in (*SYNTHETIC, _LEO) if (folder / name).exists()]
     if taken:
         raise ValueError(f"'{folder}' has {', '.join(taken)} already: give another folder, or remove them first")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_synthetic(folder, seed)
+    except OSError as error:
+        raise ValueError(f"'{folder}' cannot be written: {error.strerror or error}") from error
+
+
+def _write_synthetic(folder: Path, seed: int) -> None:
     for place, (name, (wanted, _)) in enumerate(SYNTHETIC.items()):
         rates = synthetic_rates(wanted, seed + place)
         write = _mahimahi if name.endswith(".mahimahi") else _steps

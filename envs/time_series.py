@@ -39,6 +39,8 @@ _AS_IT_IS: Final = Unit(0)
 
 _PER_S: Final = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
+_SEPARATORS: Final = {";": "semicolons", "\t": "tabs", ",": "commas", None: "blanks"}
+
 _PEEKED: Final = 100
 """Lines that decide whether six columns are `hsdpa`."""
 
@@ -210,6 +212,7 @@ class _Table:
         self._records: Iterator[tuple[int, list[str]]] = iter(())
         self.names: list[str] | None = None
         self.width, self._first = 0, first
+        self._separator: str | None = None
         self.is_json = first.lstrip().startswith("{")
         if not self.is_json:
             self._read_header(first)
@@ -224,10 +227,11 @@ class _Table:
         header = first.strip().lstrip("#").strip()
         _, names = next(_split(self.path, iter([header]), separator, 1), (1, []))
         if any(_is_number(name) or dates.is_date(name) for name in names):
-            separator = _separator_of_numbers(first)
-            self._records = _split(self.path, itertools.chain([first], self._lines), separator, 1)
+            self._separator = _separator_of_numbers(first)
+            self._records = _split(self.path, itertools.chain([first], self._lines), self._separator, 1)
             self.width = len(self.peek(1)[0][1])
             return
+        self._separator = separator
         self._records = _split(self.path, self._lines, separator, 1 + extent)
         if not (names and self.peek(1)):
             raise ValueError(f"{self.path}:1: a file must have at least one line of numbers")
@@ -268,9 +272,10 @@ class _Table:
         for number, columns in self._records:
             self._number = number
             if len(columns) != width:
+                line = (self._separator or " ").join(columns)
                 raise ValueError(
-                    f"{self.where}: a line must have {width} column(s), got {len(columns)} in "
-                    f"{' '.join(columns)[:40]!r} (a decimal comma must be a point)"
+                    f"{self.where}: a line must have {width} column(s), got {len(columns)} in {line[:40]!r}, which "
+                    f"{_SEPARATORS[self._separator]} separate (a decimal comma must be a point)"
                 )
             yield columns
 
@@ -332,9 +337,10 @@ class _Table:
                 f"{self.path}:1: the columns {' and '.join(names[index] for index in found)} are alike: give one as "
                 f"{key}, by its name or its number ({' or '.join(str(index + 1) for index in found)})"
             )
+        without = ", or step_ms if lines have no times" if words[0] is _TIME_WORDS[0] else ""
         raise ValueError(
-            f"{self.path}:1: the name of one column must have one of {', '.join(words[0])}, or give it as {key}, got "
-            f"{', '.join(names)}"
+            f"{self.path}:1: the name of one column must have one of {', '.join(words[0])}, or give it as {key}"
+            f"{without}, got {', '.join(names)}"
         )
 
     def unit(

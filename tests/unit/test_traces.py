@@ -183,6 +183,8 @@ def test_the_synthetic_set_overwrites_nothing(tmp_path: Path, capsys: pytest.Cap
     assert main(["traces", "--synthetic", str(tmp_path)]) == 1
     assert "subway.csv already" in capsys.readouterr().err
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("subway.csv", "mine\n")]
+    assert main(["traces", "--synthetic", str(tmp_path / "subway.csv")]) == 1
+    assert "subway.csv' cannot be written: " in capsys.readouterr().err
 
 
 def test_the_command_lists_the_public_sets(capsys: pytest.CaptureFixture[str]) -> None:
