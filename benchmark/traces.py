@@ -114,7 +114,7 @@ def rates_of(scenario: Scenario, kind: str, step_s: float = 0.1) -> Array:
 
 def mean_of(scenario: Scenario, kind: str) -> float:
     """Return the mean of `rates_of`, rounded once: that of equal values is their value."""
-    return statistics.mean(rates_of(scenario, kind).tolist())
+    return float(statistics.mean(rates_of(scenario, kind).tolist()))
 
 
 @cache

@@ -29,6 +29,9 @@ _TIME_WORDS: Final = (("time", "timestamp", "t"), ("date", "datetime"))
 _IRTT_NAMES: Final = ["timestamp", "rtt", "uplink", "downlink"]
 """Of a CSV of LENS, whose times are in ns and whose RTTs are in ms."""
 
+_OF_JSON: Final = ("irtt", "iperf3")
+"""The formats that can be JSON."""
+
 _MOST_SAMPLES: Final = 1_000_000
 
 _KEYS: Final = ("step_ms", "column", "time_column", "time_unit", "unit", "one_way")
@@ -129,6 +132,8 @@ def _recognised(trace: Mapping[str, Any], quantity: Quantity) -> tuple[str, _Tab
         check_name(f"{quantity.name}_trace.format", given, quantity.formats)
     table = _Table(trace.get("file"), quantity)
     keys = set(_KEYS) & set(trace)
+    if given is not None and table.is_json and given not in _OF_JSON:
+        raise ValueError(f"{table.path}:1: a file of the format {given} must not be JSON")
     if given is not None:
         kind = str(given)
     elif table.is_json:
@@ -228,7 +233,8 @@ class _Table:
         _, names = next(_split(self.path, iter([header]), separator, 1), (1, []))
         if any(_is_number(name) or dates.is_date(name) for name in names):
             self._separator = _separator_of_numbers(first)
-            self._records = _split(self.path, itertools.chain([first], self._lines), self._separator, 1)
+            lines = map(str.strip, itertools.chain([first], self._lines))
+            self._records = _split(self.path, lines, self._separator, 1)
             self.width = len(self.peek(1)[0][1])
             return
         self._separator = separator
@@ -271,6 +277,8 @@ class _Table:
         """Yield the columns of each line, which `where` names meanwhile."""
         for number, columns in self._records:
             self._number = number
+            if len(columns) == width + 1 and not columns[-1]:
+                del columns[-1]  # the line ends with a separator
             if len(columns) != width:
                 line = (self._separator or " ").join(columns)
                 raise ValueError(
@@ -293,7 +301,7 @@ class _Table:
         except ValueError:
             pass
         point = text.replace(",", ".")
-        hint = f": a decimal comma must be a point, {point}" if _is_number(point) else ""
+        hint = f": a decimal comma must be a point, {point[:40]}" if "," in text and _is_number(point) else ""
         raise ValueError(f"{self.where}: column {column + 1} must be a number, got {text[:40]!r}{hint}")
 
     def time(self, columns: list[str], column: int, per_s: float) -> float:
@@ -380,13 +388,14 @@ def _open(path: Any, quantity: Quantity) -> Iterator[str]:
 
 def _split(path: str, lines: Iterator[str], separator: str | None, number: int) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of each line, the first of which is `number`, and its columns, with quotes as in RFC 4180."""
-    stripped = map(str.strip, lines) if separator else (" ".join(line.split()) for line in lines)
-    reader = csv.reader(stripped, delimiter=separator or " ", skipinitialspace=separator is not None, strict=True)
+    if separator is None:
+        lines = (" ".join(line.split()) for line in lines)
+    reader = csv.reader(lines, delimiter=separator or " ", skipinitialspace=separator is not None, strict=True)
     before, blank = 0, 0
     try:
         for columns in reader:
             at, before = number + before, reader.line_num
-            if not columns:
+            if not any(columns):
                 blank = blank or at
                 continue
             if blank:
@@ -614,10 +623,10 @@ def _iperf3(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _Sam
             samples.add(where, float(start), value)
             samples.end = float(end)
     if not samples.times:
-        error = table.document.get("error")
+        said = table.document.get("error")
         raise ValueError(
             f"{table.path}: a file of the format iperf3 must have at least one interval with its {quantity.name}"
-            f"{f', it says {error!r}' if error else ''}"
+            f"{f', it says {said!r}' if said else ''}"
         )
     return samples.from_first()
 
