@@ -67,9 +67,10 @@ def run_traces(arguments: list[str]) -> int:
             raise ValueError("--synthetic needs a folder to write into")
         print(resources.files("bbrgym.benchmark").joinpath("public_traces.txt").read_text(encoding="utf-8"), end="")
         return 0
+    folder = options.folder.expanduser()
     if options.synthetic:
-        write_synthetic(options.folder, options.seed)
-    files = read_folder(options.folder, {"duration_s": SECONDS})
+        write_synthetic(folder, options.seed)
+    files = read_folder(folder, {"duration_s": SECONDS})
     headings = ("file", "trace of", "mean", "variation", "below a tenth", "correlation after 1 s")
     print_table(Console(width=120), headings, [_row(file) for file in files])
     return 0
