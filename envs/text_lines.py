@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import gzip
 import io
-import lzma
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +12,7 @@ from os import PathLike
 from typing import Any, BinaryIO, Final
 
 from bbrgym.extras import optional
-from bbrgym.files import DAMAGES, damage
+from bbrgym.files import damage
 
 MOST_BYTES: Final = 100_000_000
 """Of a file, decompressed. Its samples then take some hundred MB."""
@@ -39,7 +37,7 @@ def read_lines(path: str | PathLike[str]) -> Iterator[str]:
         path: the file's.
 
     Raises:
-        ModuleNotFoundError: Zstandard needs pyarrow.
+        ModuleNotFoundError: Zstandard needs pyarrow; some builds of Python lack bzip2 or xz.
         OSError: it cannot be read.
         ValueError: it is no text, too long, or damaged; the message names the file, and the line if there is one.
     """
@@ -79,7 +77,7 @@ def _texts(path: str | PathLike[str]) -> Iterator[str]:
         while True:
             try:
                 chunk = stream.read(_CHUNK_BYTES)
-            except (*DAMAGES, lzma.LZMAError) as error:
+            except Exception as error:  # each library has its own
                 if not decompress:
                     raise
                 raise ValueError(f"'{path}' cannot be read: its {name} is damaged: {damage(error)}") from error
@@ -97,6 +95,18 @@ def _texts(path: str | PathLike[str]) -> Iterator[str]:
                 )
 
 
+def _bzip2(file: BinaryIO) -> Any:
+    import bz2  # which not every build of Python has
+
+    return bz2.BZ2File(file)
+
+
+def _xz(file: BinaryIO) -> Any:
+    import lzma  # the same
+
+    return lzma.LZMAFile(file)
+
+
 def _zstandard(file: BinaryIO) -> Any:
     with optional("a file compressed by Zstandard"):
         import pyarrow as pa
@@ -105,8 +115,8 @@ def _zstandard(file: BinaryIO) -> Any:
 
 _COMPRESSIONS: Final[Mapping[bytes, tuple[str, Callable[[Any], Any]]]] = {
     b"\x1f\x8b": ("gzip", lambda file: gzip.GzipFile(fileobj=file)),
-    b"BZh": ("bzip2", bz2.BZ2File),
-    b"\xfd7zXZ\0": ("xz", lzma.LZMAFile),
+    b"BZh": ("bzip2", _bzip2),
+    b"\xfd7zXZ\0": ("xz", _xz),
     b"\x28\xb5\x2f\xfd": ("Zstandard", _zstandard),
 }
 """By the first bytes of a file: the name of its compression, and what reads it."""

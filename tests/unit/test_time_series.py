@@ -195,6 +195,36 @@ def test_dates_that_leave_a_doubt_are_refused(text: str, options: dict[str, Any]
         rates(text, **options)
 
 
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (  # cellular in Cork: https://github.com/MTU-Insectt/Measurements5G
+            "Time,rsrp(dBm),Sent Bytes,RATE(MBit/s)\n"
+            "Wed Dec 15 16:05:11 UTC 2021,-110,2944844,7.5\nWed Dec 15 16:05:14 UTC 2021,-110,6162548,8.25\n",
+            {},
+        ),
+        (  # Starlink by car: https://github.com/Starlink-Project/Satellite-vs-Cellular
+            "time,throughput,speed,latitude,longtitu,area_type\n"
+            "2023-04-28 16:02:11 CDT,7.5,25,45.0,-93.2,suburban\n2023-04-28 16:02:14 CDT,8.25,25,45.0,-93.2,urban\n",
+            {"unit": "Mbit/s"},
+        ),
+        (  # 5G of three operators: https://lumos5g.umn.edu
+            "run_num,seq_num,latitude,nrStatus,Throughput,mobility_mode\n"
+            "1,1,44.9,NOT_RESTRICTED,7.5,walking\n1,2,44.9,CONNECTED,8.25,walking\n",
+            {"unit": "Mbit/s", "step_ms": 3000},
+        ),
+        (  # Puffer: https://puffer.stanford.edu/data-description
+            "time (ns GMT),session_id,format,min_rtt,rtt,delivery_rate\n"
+            "1611619200000000000,a+/=,1280x720-23,30000,40000,937500\n"
+            "1611619203000000000,a+/=,1280x720-23,30000,40000,1031250\n",
+            {"unit": "B/s", "from_s": 1611619200},
+        ),
+    ],
+)
+def test_files_with_the_columns_of_public_sets_are_read(text: str, options: dict[str, Any], rates: Read) -> None:
+    assert rates(text, **options, duration_s=4) == ((0.0, 7.5), (3.0, 8.25))
+
+
 IRISH = """Timestamp,Longitude,NetworkMode,DL_bitrate,UL_bitrate,PINGAVG
 2019.12.16_13.40.04,-8.39,5G,40000,1200,-
 2019.12.16_13.40.05,-8.39,5G,52500,1300,-
