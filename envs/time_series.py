@@ -535,7 +535,7 @@ def _hsdpa(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samp
         samples.end, elapsed_ms = table.time(columns, 1, 1e3), table.number(columns, 5)
         check_number(f"{table.where}: column 6, a time in s,", elapsed_ms / 1e3, above=0, at_most=samples.end)
         size = table.number(columns, 4)
-        if size != math.floor(size):
+        if not size.is_integer():
             raise ValueError(f"{table.where}: column 5 must be a whole number of bytes, got {columns[4][:40]!r}")
         rate = size * 8 / (elapsed_ms * 1e3)
         _check_value(f"{table.where}: columns 5 and 6,", rate, quantity)
@@ -551,7 +551,7 @@ def _check_hsdpa(table: _Table) -> None:
             break  # which is refused by its number later, unless it is the first one
         rows.append([float(text) for text in columns])
     pairs = list(itertools.pairwise(rows))
-    is_whole = all(value >= 0 and value == math.floor(value) for row in rows for value in (row[1], row[4], row[5]))
+    is_whole = all(value >= 0 and value.is_integer() for row in rows for value in (row[1], row[4], row[5]))
     is_place = all(abs(row[2]) <= 90 and abs(row[3]) <= 180 for row in rows)
     is_rising = all(before[0] <= after[0] and before[1] < after[1] for before, after in pairs)
     agreeing = sum(abs(after[1] - before[1] - after[5]) <= 1 + 0.1 * after[5] for before, after in pairs)

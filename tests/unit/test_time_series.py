@@ -414,6 +414,8 @@ def test_a_broken_file_of_iperf3_is_refused(text: str, message: str, rates: Read
         "1289406400 550772 591 10.78 191698 1080\n",
         "0,8.5,1,1,1,1\n1,9.5,1,1,1,1\n",
         "0,8,1,x,1,1\n",
+        "0,8,1,1,inf,1\n",
+        "0,nan,1,1,1,1\n",
     ],
 )
 def test_six_columns_that_are_no_log_of_bytes_are_refused(text: str, rates: Read) -> None:
