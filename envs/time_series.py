@@ -32,6 +32,9 @@ _IRTT_NAMES: Final = ["timestamp", "rtt", "uplink", "downlink"]
 _OF_JSON: Final = ("irtt", "iperf3")
 """The formats that can be JSON."""
 
+_DIRECTIONS: Final = ("sum", "sum_bidir_reverse")
+"""The rates that an interval of iperf3 can have, the second one with `--bidir`."""
+
 _MOST_SAMPLES: Final = 1_000_000
 
 _KEYS: Final = ("step_ms", "column", "time_column", "time_unit", "unit", "one_way")
@@ -591,36 +594,41 @@ def _irtt(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _Sampl
 
 
 def _iperf3(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samples:
-    """Read the intervals of iperf3's JSON: what all streams carried, or the mean of their RTTs."""
-    samples = _Samples()
+    """Read the intervals of iperf3's JSON: what all streams of a direction carried, or the mean of their RTTs."""
     if not table.is_json:
         raise ValueError(f"{table.path}:1: a file of the format iperf3 must be its JSON: iperf3 -J")
     try:
         intervals = [
-            (number, interval["sum"], [stream.get("rtt") for stream in interval["streams"]])
+            (
+                f"{table.path}: intervals[{number}]",
+                (interval["sum"]["start"], interval["sum"]["end"]),
+                {name: interval[name]["bits_per_second"] for name in _DIRECTIONS if name in interval},
+                [stream["rtt"] for stream in interval["streams"] if stream.get("rtt")],
+            )
             for number, interval in enumerate(table.document["intervals"])
             if not interval["sum"].get("omitted")
         ]
-        ended = [(total["start"], total["end"], total["bits_per_second"]) for _, total, _ in intervals]
     except DAMAGES as error:
         raise ValueError(f"{table.path}: this is no JSON of iperf3: {damage(error)}") from error
-    for (number, _, rtts), (start, end, rate) in zip(intervals, ended, strict=True):
-        where = f"{table.path}: intervals[{number}]"
+    directions = [name for name in _DIRECTIONS if any(name in rates for _, _, rates, _ in intervals)]
+    direction = trace.get("column")
+    if direction is not None:
+        check_name(f"{quantity.name}_trace.column", direction, directions)
+    elif quantity is RATE and len(directions) > 1:
+        raise ValueError(f"{table.path}: {' and '.join(directions)} are alike: give one as rate_trace.column")
+    what, unit = ("bits per second", 1e6) if quantity is RATE else ("RTT in us", 1e3)
+    samples = _Samples()
+    for where, (start, end), rates, rtts in intervals:
         check_number(f"{where}: its start in s", start, at_least=0)
         check_number(f"{where}: its end in s", end, at_least=start)
-        value = rate
-        if quantity is RTT:
-            measured = [rtt for rtt in rtts if rtt]
-            if not measured:
-                continue
-            for rtt in measured:
-                check_number(f"{where}: its RTT in us", rtt, above=0)
-            value = sum(measured) / len(measured)
-        check_number(f"{where}: its bits per second" if quantity is RATE else where, value)
-        if end > start:
-            value /= 1e6 if quantity is RATE else 1e3
-            _check_value(f"{where}:", value, quantity)
-            samples.add(where, float(start), value)
+        values = [rates.get(direction or "sum")] if quantity is RATE else rtts
+        for value in values:
+            check_number(f"{where}: its {what}", value, at_least=0)
+        if values and end > start:
+            mean = sum(values) / len(values) / unit
+            _check_value(f"{where}:", mean, quantity)
+            samples.add(where, float(start), mean)
+        if samples.times:
             samples.end = float(end)
     if not samples.times:
         said = table.document.get("error")
@@ -638,6 +646,6 @@ _READERS: Final[Mapping[str, tuple[_Reader, tuple[str, ...]]]] = {
     "pensieve": (_pensieve, ()),
     "hsdpa": (_hsdpa, ()),
     "irtt": (_irtt, ()),
-    "iperf3": (_iperf3, ()),
+    "iperf3": (_iperf3, ("column",)),
 }
 """By format: its reader, and the keys of a trace that it needs."""

@@ -386,6 +386,29 @@ def test_iperf3(rates: Read, rtts: Read) -> None:
     assert rates("\n".join(map(json.dumps, events))) == rates(sorted_text)
 
 
+def test_one_of_two_directions_of_iperf3_is_chosen(rates: Read, rtts: Read) -> None:
+    totals = {
+        "sum": {"start": 0, "end": 1, "bits_per_second": 5e6},
+        "sum_bidir_reverse": {"start": 0, "end": 1, "bits_per_second": 9e6},
+    }
+    text = json.dumps({"intervals": [{"streams": [{"rtt": 30000}, {}], **totals}]})
+    with pytest.raises(ValueError, match=r"file: sum and sum_bidir_reverse are alike: .* rate_trace\.column"):
+        rates(text)
+    assert rates(text, column="sum") == ((0.0, 5.0),)
+    assert rates(text, column="sum_bidir_reverse") == ((0.0, 9.0),)
+    assert rtts(text) == ((0.0, 30.0),)
+    with pytest.raises(ValueError, match=r"unknown rate_trace\.column 'sum_bidir_reverse'.*; known: sum"):
+        rates(json.dumps(IPERF3), column="sum_bidir_reverse")
+
+
+def test_rtts_of_iperf3_repeat_after_its_last_interval(rtts: Read) -> None:
+    intervals = [
+        {"streams": [{"rtt": rtt}], "sum": {"start": start, "end": start + 1, "bits_per_second": 1}}
+        for start, rtt in enumerate((20000, 30000, None))
+    ]
+    assert rtts(json.dumps({"intervals": intervals}), duration_s=4) == ((0.0, 20.0), (1.0, 30.0), (3.0, 20.0))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -393,7 +416,7 @@ def test_iperf3(rates: Read, rtts: Read) -> None:
         ('{"intervals": [], "error": "unable to connect"}', "file: .* it says 'unable to connect'"),
         ('{"intervals": 3}', "file: this is no JSON of iperf3: "),
         ('{"intervals": [{"streams": [], "sum": {"start": 0, "end": 1, "bits_per_second": "x"}}]}',
-         r"file: intervals\[0\]: its bits per second must be a finite number, got 'x'"),
+         r"file: intervals\[0\]: its bits per second must be a finite number >= 0, got 'x'"),
         ('{"intervals": [{"streams": [], "sum": {"start": 1, "end": 0, "bits_per_second": 1}}]}',
          r"file: intervals\[0\]: its end in s must be"),
         (json.dumps(IPERF3) * 2, "file: a file must have the JSON of one measurement, got 2"),
