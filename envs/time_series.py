@@ -6,25 +6,17 @@ name the columns and their units. Or it is the JSON of `irtt client -o`, `iperf3
 
 from __future__ import annotations
 
-import csv
 import itertools
-import json
 import math
-import re
 from array import array
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from bbrgym.checks import check_name, check_number
 from bbrgym.envs import dates, trace_units
-from bbrgym.envs.text_lines import read_lines
+from bbrgym.envs.trace_table import TIME_WORDS, Quantity, Table, check_value, is_number
 from bbrgym.envs.trace_units import Unit
 from bbrgym.files import DAMAGES, damage
-
-_TIME_WORDS: Final = (("time", "timestamp", "t"), ("date", "datetime"))
-"""One of them is in the name of the column of times; the second ones count where none of the first is."""
 
 _IRTT_NAMES: Final = ["timestamp", "rtt", "uplink", "downlink"]
 """Of a CSV of LENS, whose times are in ns and whose RTTs are in ms."""
@@ -40,38 +32,10 @@ _MOST_SAMPLES: Final = 1_000_000
 _KEYS: Final = ("step_ms", "column", "time_column", "time_unit", "unit", "one_way")
 """Of a trace, which a format may need."""
 
-_AS_IT_IS: Final = Unit(0)
-"""Of a number that is in the unit already."""
-
 _PER_S: Final = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}
-
-_SEPARATORS: Final = {";": "semicolons", "\t": "tabs", ",": "commas", None: "blanks"}
 
 _PEEKED: Final = 100
 """Lines that decide whether six columns are `hsdpa`."""
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """What files are about.
-
-    Attributes:
-        name: `rate` or `rtt`: the trace is a scenario's `rate_trace` or a flow's `rtt_trace`.
-        unit: the scenario's, of `units`.
-        units: by their names.
-        name_of: returns the name of a unit as people write it, or None.
-        words: one of them is in the name of the column.
-        bounds: of a value, as for `check_number`.
-        formats: those that a file can have.
-    """
-
-    name: str
-    unit: str
-    units: Mapping[str, Unit]
-    name_of: Callable[[str], str | None]
-    words: tuple[str, ...]
-    bounds: Mapping[str, Any]
-    formats: tuple[str, ...]
 
 
 RATE: Final = Quantity(
@@ -128,12 +92,12 @@ def read(trace: Mapping[str, Any], quantity: Quantity, duration_s: float) -> lis
     return reader(table, trace, quantity).schedule(table.path, trace.get("from_s", 0), duration_s)
 
 
-def _recognised(trace: Mapping[str, Any], quantity: Quantity) -> tuple[str, _Table]:
+def _recognised(trace: Mapping[str, Any], quantity: Quantity) -> tuple[str, Table]:
     """Return the format of a trace's file, and the file."""
     given = trace.get("format")
     if given is not None:
         check_name(f"{quantity.name}_trace.format", given, quantity.formats)
-    table = _Table(trace.get("file"), quantity)
+    table = Table(trace.get("file"), quantity)
     keys = set(_KEYS) & set(trace)
     if given is not None and table.is_json and given not in _OF_JSON:
         raise ValueError(f"{table.path}:1: a file of the format {given} must not be JSON")
@@ -168,7 +132,7 @@ class _Samples:
         self.values = array("d") if values is None else values
         self.end: float | None = None
 
-    def add(self, where: str | _Table, time: float, value: float) -> None:
+    def add(self, where: str | Table, time: float, value: float) -> None:
         if self.times and time <= self.times[-1]:
             place = where if isinstance(where, str) else where.where
             raise ValueError(f"{place}: times must rise, got {time:.12g} s after {self.times[-1]:.12g} s")
@@ -204,240 +168,7 @@ class _Samples:
         return changes
 
 
-class _Table:
-    """The lines of a file, and the names of its columns. It reads the file once, from its beginning to its end.
-
-    Attributes:
-        is_json: whether it is JSON, which has no columns.
-        names: None if the first line has none.
-        width: the number of columns.
-    """
-
-    def __init__(self, path: Any, quantity: Quantity) -> None:
-        self.path, self._quantity, self._number = path, quantity, 1
-        self._lines = _open(path, quantity)
-        first = next(self._lines, "")
-        self._records: Iterator[tuple[int, list[str]]] = iter(())
-        self.names: list[str] | None = None
-        self.width, self._first = 0, first
-        self._separator: str | None = None
-        self.is_json = first.lstrip().startswith("{")
-        if not self.is_json:
-            self._read_header(first)
-
-    def _read_header(self, first: str) -> None:
-        extent = 1
-        while first.count('"') % 2 and len(first) < csv.field_size_limit():  # a line break within quotes
-            if (more := next(self._lines, None)) is None:
-                break
-            first, extent = f"{first}\n{more}", extent + 1
-        separator = _separator_of_header(first)
-        header = first.strip().lstrip("#").strip()
-        _, names = next(_split(self.path, iter([header]), separator, 1), (1, []))
-        if any(_is_number(name) or dates.is_date(name) for name in names):
-            self._separator = _separator_of_numbers(first)
-            lines = map(str.strip, itertools.chain([first], self._lines))
-            self._records = _split(self.path, lines, self._separator, 1)
-            self.width = len(self.peek(1)[0][1])
-            return
-        self._separator = separator
-        self._records = _split(self.path, self._lines, separator, 1 + extent)
-        if not (names and self.peek(1)):
-            raise ValueError(f"{self.path}:1: a file must have at least one line of numbers")
-        is_one_column = separator is None and len(self.peek(1)[0][1]) == 1
-        self.names = [" ".join(header.split())] if is_one_column else [" ".join(name.split()) for name in names]
-        self.width = len(self.names)
-
-    @cached_property
-    def document(self) -> dict[str, Any]:
-        """The JSON that the file is; the events of `iperf3 --json-stream` become one document."""
-        text = "\n".join(itertools.chain([self._first], self._lines))
-        decoder, blanks = json.JSONDecoder(), re.compile(r"\s*")
-        documents: list[Any] = []
-        at = blanks.match(text).end()  # type: ignore[union-attr]
-        try:
-            while at < len(text):
-                found, at = decoder.raw_decode(text, at)
-                documents.append(found)
-                at = blanks.match(text, at).end()  # type: ignore[union-attr]
-            if "event" in documents[0]:
-                return {"intervals": [one["data"] for one in documents if one["event"] == "interval"]}
-        except DAMAGES as error:
-            raise ValueError(f"{self.path}: this is no JSON of irtt or iperf3: {damage(error)}") from error
-        if len(documents) > 1:
-            raise ValueError(f"{self.path}: a file must have the JSON of one measurement, got {len(documents)}")
-        if not {"intervals", "round_trips"} & documents[0].keys():
-            raise ValueError(f"{self.path}: this is no JSON of irtt or iperf3: it has no 'round_trips'")
-        return dict(documents[0])
-
-    def peek(self, count: int) -> list[tuple[int, list[str]]]:
-        """Return the next lines, at most so many, which `rows` yields, too."""
-        found = list(itertools.islice(self._records, count))
-        self._records = itertools.chain(found, self._records)
-        return found
-
-    def rows(self, width: int) -> Iterator[list[str]]:
-        """Yield the columns of each line, which `where` names meanwhile."""
-        for number, columns in self._records:
-            self._number = number
-            if len(columns) == width + 1 and not columns[-1]:
-                del columns[-1]  # the line ends with a separator
-            if len(columns) != width:
-                line = (self._separator or " ").join(columns)
-                raise ValueError(
-                    f"{self.where}: a line must have {width} column(s), got {len(columns)} in {line[:40]!r}, which "
-                    f"{_SEPARATORS[self._separator]} separate (a decimal comma must be a point)"
-                )
-            yield columns
-
-    @property
-    def where(self) -> str:
-        """The place of the line of `rows`."""
-        return f"{self.path}:{self._number}"
-
-    def number(self, columns: list[str], column: int, unit: Unit = _AS_IT_IS) -> float:
-        """Return the number of a column of the line."""
-        text = columns[column].strip()
-        try:
-            if "_" not in text:  # which Python allows
-                return trace_units.in_unit(text, unit)
-        except ValueError:
-            pass
-        point = text.replace(",", ".")
-        hint = f": a decimal comma must be a point, {point[:40]}" if "," in text and _is_number(point) else ""
-        raise ValueError(f"{self.where}: column {column + 1} must be a number, got {text[:40]!r}{hint}")
-
-    def time(self, columns: list[str], column: int, per_s: float) -> float:
-        """Return the time of a column of the line, in s."""
-        time = self.number(columns, column) / per_s
-        if not 0 <= time < math.inf:
-            check_number(f"{self.where}: column {column + 1}, a time in s,", time, at_least=0)
-        return time
-
-    def value(self, columns: list[str], column: int, unit: Unit = _AS_IT_IS) -> float:
-        """Return the value of a column of the line, in the scenario's unit."""
-        value = self.number(columns, column, unit)
-        if not 0 < value <= self._quantity.bounds["at_most"]:  # which is faster
-            _check_value(f"{self.where}: column {column + 1},", value, self._quantity)
-        return value
-
-    def column(self, key: str, given: object, *words: tuple[str, ...]) -> int:
-        """Return the index of a column.
-
-        Args:
-            key: of the trace, which can have the column.
-            given: its value: the column's name, or its number from 1 on; None if the name must have a word.
-            words: one of them must be in its name; further tuples count where none of the first ones is.
-        """
-        key = f"{self._quantity.name}_trace.{key}"
-        if isinstance(given, int) and not isinstance(given, bool):
-            check_number(key, given, at_least=1, at_most=self.width)
-            return given - 1
-        if given is not None:
-            check_name(key, given, self.names or [])
-            found = [index for index, name in enumerate(self.names or ()) if name == given]
-        for some in words if given is None else ():
-            found = [i for i, name in enumerate(self.names or ()) if set(re.findall("[a-z]+", name.lower())) & {*some}]
-            if found:
-                break
-        if len(found) == 1:
-            return found[0]
-        names = self.names or []
-        if found:
-            raise ValueError(
-                f"{self.path}:1: the columns {' and '.join(names[index] for index in found)} are alike: give one as "
-                f"{key}, by its name or its number ({' or '.join(str(index + 1) for index in found)})"
-            )
-        without = ", or step_ms if lines have no times" if words[0] is _TIME_WORDS[0] else ""
-        raise ValueError(
-            f"{self.path}:1: the name of one column must have one of {', '.join(words[0])}, or give it as {key}"
-            f"{without}, got {', '.join(names)}"
-        )
-
-    def unit(
-        self, column: int, name_of: Callable[[str], str | None], known: Mapping[str, Unit], key: str, given: object
-    ) -> str | None:
-        """Return the name of a column's unit, which its name says or the configuration (`key`, `given`).
-
-        None if the columns have no names and nothing is given.
-        """
-        stated = set()
-        if given is not None:
-            stated = {name_of(given) if isinstance(given, str) else None}
-            if None in stated:
-                check_name(key, given, known)
-        name = self.names[column] if self.names else ""
-        stated |= {found for word in trace_units.units_in(name) if (found := name_of(word))}
-        if not stated and not self.names:
-            return None
-        if len(stated) != 1:
-            raise ValueError(
-                f"{self.path}:1: the unit of column {column + 1} {name!r} must be said once, by its name or {key}: "
-                f"{', '.join(known)}"
-            )
-        return stated.pop()
-
-
-def _open(path: Any, quantity: Quantity) -> Iterator[str]:
-    """Yield the lines of a trace's file."""
-    what = f"{quantity.name}_trace"
-    if not isinstance(path, str):
-        raise ValueError(f"{what} must have a path as file, got {path!r}")
-    try:
-        yield from read_lines(path)
-    except OSError as error:
-        raise ValueError(f"{what}: '{path}' cannot be read: {error.strerror or error}") from error
-
-
-def _split(path: str, lines: Iterator[str], separator: str | None, number: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of each line, the first of which is `number`, and its columns, with quotes as in RFC 4180."""
-    if separator is None:
-        lines = (" ".join(line.split()) for line in lines)
-    reader = csv.reader(lines, delimiter=separator or " ", skipinitialspace=separator is not None, strict=True)
-    before, blank = 0, 0
-    try:
-        for columns in reader:
-            at, before = number + before, reader.line_num
-            if not any(columns):
-                blank = blank or at
-                continue
-            if blank:
-                raise ValueError(f"{path}:{blank}: a line between others must not be blank")
-            yield at, columns
-    except csv.Error as error:
-        raise ValueError(f"{path}:{number + before}: {error}") from error
-
-
-def _separator_of_header(line: str) -> str | None:
-    """Return what separates the names of the columns, and the columns of all lines; None for blanks."""
-    found = re.search("[;\t]", unquoted := re.sub('"[^"]*"', "", line.strip()))
-    return found[0] if found else "," if "," in unquoted else None
-
-
-def _separator_of_numbers(line: str) -> str | None:
-    """Return what separates the columns where the first line is one of numbers, None for blanks.
-
-    Commas do, unless one is in a number: two numbers with a blank between them are then in one of the parts.
-    """
-    separator = _separator_of_header(line)
-    parts = re.sub('"[^"]*"', "", line).split(separator)
-    is_within = separator == "," and any(len(part.split()) > 1 and all(map(_is_number, part.split())) for part in parts)
-    return None if is_within else separator
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text  # which Python allows
-
-
-def _check_value(what: str, value: float, quantity: Quantity) -> None:
-    check_number(f"{what} the {quantity.name} in {quantity.unit},", value, **quantity.bounds)
-
-
-def _unit(table: _Table, column: int, trace: Mapping[str, Any], quantity: Quantity) -> Unit:
+def _unit(table: Table, column: int, trace: Mapping[str, Any], quantity: Quantity) -> Unit:
     """Return the unit of the values of a column."""
     is_one_way = trace.get("one_way", False)
     if not isinstance(is_one_way, bool):
@@ -448,7 +179,7 @@ def _unit(table: _Table, column: int, trace: Mapping[str, Any], quantity: Quanti
     return Unit(unit.exponent, unit.factor * 2) if is_one_way else unit
 
 
-def _steps(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samples:
+def _steps(table: Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samples:
     """Read a value per line, which holds for `step_ms`."""
     step_ms = trace.get("step_ms", 100)
     check_number(f"{quantity.name}_trace.step_ms", step_ms, at_least=1, at_most=60_000)
@@ -463,20 +194,20 @@ def _steps(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samp
     return samples
 
 
-def _series(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samples:
+def _series(table: Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samples:
     """Read a time and a value per line, which holds from then on."""
     key, given = f"{quantity.name}_trace.time_unit", trace.get("time_unit")
     column, time_column = trace.get("column"), trace.get("time_column")
     of_time, of_value, width = 0, 1, table.width
     if table.names or time_column is not None:
-        of_time = table.column("time_column", time_column, *_TIME_WORDS)
+        of_time = table.column("time_column", time_column, *TIME_WORDS)
     if table.names or column is not None:
         of_value = table.column("column", column, quantity.words)
     elif time_column is None:
         width = 2
     ((number, first),) = table.peek(1)
     clock, per_s = None, 1.0
-    if of_time < len(first) and not _is_number(first[of_time]) and (table.names or dates.is_date(first[of_time])):
+    if of_time < len(first) and not is_number(first[of_time]) and (table.names or dates.is_date(first[of_time])):
         if given is not None and dates.is_date(first[of_time]):
             raise ValueError(f"{table.path}:{number}: there must be no {key}, as column {of_time + 1} has dates")
         clock = _Clock(of_time)
@@ -506,7 +237,7 @@ class _Clock:
         self._column = column
         self._first: dates.Moment | None = None
 
-    def read(self, table: _Table, columns: list[str]) -> float:
+    def read(self, table: Table, columns: list[str]) -> float:
         try:
             moment = dates.read_date(columns[self._column].strip())
         except ValueError as error:
@@ -521,7 +252,7 @@ class _Clock:
         return (moment.ns - self._first.ns) / 1e9
 
 
-def _pensieve(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samples:
+def _pensieve(table: Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samples:
     """Read a time in s and a rate in Mbit/s per line, which holds since the line before, as in Pensieve's simulator."""
     read = _series(table, {"time_unit": "s"}, quantity)
     if len(read.times) < 2:
@@ -531,7 +262,7 @@ def _pensieve(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _S
     return samples.from_first()
 
 
-def _hsdpa(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samples:
+def _hsdpa(table: Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samples:
     """Read six columns per line, of which 2 is a time in ms, 5 the bytes and 6 the ms since the line before."""
     samples = _Samples()
     for columns in table.rows(6):
@@ -541,16 +272,16 @@ def _hsdpa(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samp
         if not size.is_integer():
             raise ValueError(f"{table.where}: column 5 must be a whole number of bytes, got {columns[4][:40]!r}")
         rate = size * 8 / (elapsed_ms * 1e3)
-        _check_value(f"{table.where}: columns 5 and 6,", rate, quantity)
+        check_value(f"{table.where}: columns 5 and 6,", rate, quantity)
         samples.add(table, samples.end - elapsed_ms / 1e3, rate)
     return samples.from_first()
 
 
-def _check_hsdpa(table: _Table) -> None:
+def _check_hsdpa(table: Table) -> None:
     """Check that six columns without names look like those of `hsdpa`, so that nothing else is taken for it."""
     rows = []
     for _, columns in table.peek(_PEEKED):
-        if len(columns) != 6 or not all(map(_is_number, columns)):
+        if len(columns) != 6 or not all(map(is_number, columns)):
             break  # which is refused by its number later, unless it is the first one
         rows.append([float(text) for text in columns])
     pairs = list(itertools.pairwise(rows))
@@ -566,7 +297,7 @@ def _check_hsdpa(table: _Table) -> None:
         )
 
 
-def _irtt(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samples:
+def _irtt(table: Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samples:
     """Read the RTTs of `irtt`, as its JSON or as a CSV of LENS. What is lost has none."""
     samples = _Samples()
     if not table.is_json:
@@ -593,7 +324,7 @@ def _irtt(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _Sampl
     return samples.from_first()
 
 
-def _iperf3(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samples:
+def _iperf3(table: Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samples:
     """Read the intervals of iperf3's JSON: what all streams of a direction carried, or the mean of their RTTs."""
     if not table.is_json:
         raise ValueError(f"{table.path}:1: a file of the format iperf3 must be its JSON: iperf3 -J")
@@ -626,7 +357,7 @@ def _iperf3(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _Sam
             check_number(f"{where}: its {what}", value, at_least=0)
         if values and end > start:
             mean = sum(values) / len(values) / unit
-            _check_value(f"{where}:", mean, quantity)
+            check_value(f"{where}:", mean, quantity)
             samples.add(where, float(start), mean)
         if samples.times:
             samples.end = float(end)
@@ -639,7 +370,7 @@ def _iperf3(table: _Table, trace: Mapping[str, Any], quantity: Quantity) -> _Sam
     return samples.from_first()
 
 
-_Reader = Callable[[_Table, Mapping[str, Any], Quantity], _Samples]
+_Reader = Callable[[Table, Mapping[str, Any], Quantity], _Samples]
 _READERS: Final[Mapping[str, tuple[_Reader, tuple[str, ...]]]] = {
     "steps": (_steps, ("step_ms", "column", "unit", "one_way")),
     "series": (_series, ("column", "time_column", "time_unit", "unit", "one_way")),
