@@ -27,6 +27,9 @@ TIME_WORDS: Final = (("time", "timestamp", "t"), ("date", "datetime"))
 _AS_IT_IS: Final = Unit(0)
 """Of a number that is in the unit already."""
 
+_MOST_HEADER_LINES: Final = 1000
+"""Within quotes; more are quotes that do not end."""
+
 _SEPARATORS: Final = {";": "semicolons", "\t": "tabs", ",": "commas", None: "blanks"}
 
 
@@ -76,11 +79,13 @@ class Table:
             self._read_header(first)
 
     def _read_header(self, first: str) -> None:
-        extent = 1
-        while first.count('"') % 2 and len(first) < csv.field_size_limit():  # a line break within quotes
+        parts, quotes = [first], first.count('"')
+        while quotes % 2 and len(parts) < _MOST_HEADER_LINES:  # a line break within quotes
             if (more := next(self._lines, None)) is None:
                 break
-            first, extent = f"{first}\n{more}", extent + 1
+            parts.append(more)
+            quotes += more.count('"')
+        first = "\n".join(parts)
         separator = _separator_of_header(first)
         header = first.strip().lstrip("#").strip()
         _, names = next(_split(self.path, iter([header]), separator, 1), (1, []))
@@ -91,7 +96,7 @@ class Table:
             self.width = len(self.peek(1)[0][1])
             return
         self._separator = separator
-        self._records = _split(self.path, self._lines, separator, 1 + extent)
+        self._records = _split(self.path, self._lines, separator, 1 + len(parts))
         if not (names and self.peek(1)):
             raise ValueError(f"{self.path}:1: a file must have at least one line of numbers")
         is_one_column = separator is None and len(self.peek(1)[0][1]) == 1
