@@ -44,8 +44,12 @@ def test_the_base_rtt_of_a_path_that_changes_is_that_of_its_packets() -> None:
     np.testing.assert_allclose(fair.base_ms, [(10 * 40 + 10 * 80 + 20 * 80) / 40, math.nan])
 
 
-SCENARIO: dict[str, Any] = {"rate_mbps": 10.4, "packet_bytes": 1000, "duration_s": 40.0,
-                            "flows": [{"rtt_ms": 20.0}, {"rtt_ms": 40.0}]}  # fmt: skip
+SCENARIO: dict[str, Any] = {
+    "rate_mbps": 10.4,
+    "packet_bytes": 1000,
+    "duration_s": 40.0,
+    "flows": [{"rtt_ms": 20.0}, {"rtt_ms": 40.0}],
+}
 
 
 def result_of(
@@ -77,11 +81,20 @@ def result_of(
 def run_of(*throughputs_mbps: float, **others: Any) -> list[dict[str, Any]]:
     total = sum(throughputs_mbps)
     return [
-        {"throughput_mbps": x, "received_bytes": x * 30 / 8e-6, "share": x / total, "loss_rate": 0.0,
-         "retransmission_rate": 0.01, "link_queue_mean_ms": 10.0, "rtt_mean_ms": rtt_ms + 10, "rtt_p95_ms": 2 * rtt_ms,
-         "link_jain": total**2 / len(throughputs_mbps) / sum(y**2 for y in throughputs_mbps)} | others
+        {
+            "throughput_mbps": x,
+            "received_bytes": x * 30 / 8e-6,
+            "share": x / total,
+            "loss_rate": 0.0,
+            "retransmission_rate": 0.01,
+            "link_queue_mean_ms": 10.0,
+            "rtt_mean_ms": rtt_ms + 10,
+            "rtt_p95_ms": 2 * rtt_ms,
+            "link_jain": total**2 / len(throughputs_mbps) / sum(y**2 for y in throughputs_mbps),
+        }
+        | others
         for x, rtt_ms in zip(throughputs_mbps, (20.0, 40.0), strict=False)
-    ]  # fmt: skip
+    ]
 
 
 def test_scores_of_a_run_by_hand() -> None:
@@ -105,8 +118,11 @@ def test_a_flow_that_gets_nothing_has_a_score_all_the_same() -> None:
 
 
 def test_the_fair_power_of_a_trace_is_that_of_the_table() -> None:
-    flows = [{"rtt_ms": 20, "algorithm": "cubic"}, {"rtt_ms": 50, "algorithm": "bbr", "start_s": 0.5, "stop_s": 1.5},
-             {"algorithm": "bbr", "stop_s": 0.3}]  # fmt: skip
+    flows = [
+        {"rtt_ms": 20, "algorithm": "cubic"},
+        {"rtt_ms": 50, "algorithm": "bbr", "start_s": 0.5, "stop_s": 1.5},
+        {"algorithm": "bbr", "stop_s": 0.3},
+    ]
     scenario = Scenario.from_dict({"rate_mbps": 8, "buffer_bdp": 3, "duration_s": 2, "flows": flows})
     trace = simulate(scenario, "native", seed=3)
     names = {"scenario": "one", "competitor": "mixed", "seed": 3, "key": "-", "trace_hash": "-"}
@@ -138,12 +154,16 @@ def test_standings_by_hand() -> None:
 def table_of(**competitors: Sequence[tuple[float, float, float]]) -> pd.DataFrame:
     """Scores of runs: Jain's index, utilisation and delay of each competitor in the scenarios a, b, …; two seeds."""
     rows = {
-        (scenario, name, seed): {"jain": jain, "utilisation": utilisation, "delay": delay,
-                                 SCORE: jain * utilisation / (1 + delay) + (seed - 1) * 0.02 * (name == "ours")}
+        (scenario, name, seed): {
+            "jain": jain,
+            "utilisation": utilisation,
+            "delay": delay,
+            SCORE: jain * utilisation / (1 + delay) + (seed - 1) * 0.02 * (name == "ours"),
+        }
         for name, runs in competitors.items()
         for scenario, (jain, utilisation, delay) in zip("abcdefghij", runs, strict=False)
         for seed in (1, 2)
-    }  # fmt: skip
+    }
     table = pd.DataFrame.from_dict(rows, orient="index")
     return table.rename_axis(["scenario", "competitor", "seed"])
 
