@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from bbrgym.benchmark.draws import rounded
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.scenario import Scenario
 
@@ -70,6 +69,30 @@ def draw_scenarios(seed: int, size: int = 1) -> list[Draw]:
 def alone(draw: Draw) -> Scenario:
     """Return the scenario in which the victim has the link to itself."""
     return dataclasses.replace(draw.scenario, flows=draw.scenario.flows[1:])
+
+
+def rounded(scenario: Scenario) -> Scenario:
+    """Return the scenario with readable values: four significant digits, times to a tenth of a second."""
+
+    def figures(value: float) -> float:
+        return float(f"{value:.4g}")
+
+    flows = tuple(
+        dataclasses.replace(
+            flow,
+            rtt_ms=figures(flow.rtt_ms),
+            start_s=round(flow.start_s, 1),
+            stop_s=None if flow.stop_s is None else round(flow.stop_s, 1),
+        )
+        for flow in scenario.flows
+    )
+    return dataclasses.replace(
+        scenario,
+        rate_mbps=figures(scenario.rate_mbps),
+        buffer_bdp=None if scenario.buffer_bdp is None else figures(scenario.buffer_bdp),
+        loss=figures(scenario.loss),
+        flows=flows,
+    )
 
 
 def _flow(low_ms: float, high_ms: float, **more: Any) -> dict[str, Any]:

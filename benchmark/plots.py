@@ -96,8 +96,13 @@ def over_time(
     heights = [(1.0 if low else 1.55) + (0.6 if len(runs) == len(columns) == 1 else 0) for low in is_low]
     figure = empty_figure(0.5 + blocks * (sum(heights) + 0.1))
     # Panels of one quantity share the y-axis, several quantities in the row of a run.
-    grid = figure.subplots(len(columns) * blocks, across, squeeze=False, sharey=True if len(columns) == 1 else "row",
-                           height_ratios=heights * blocks)  # fmt: skip
+    grid = figure.subplots(
+        len(columns) * blocks,
+        across,
+        squeeze=False,
+        sharey=True if len(columns) == 1 else "row",
+        height_ratios=heights * blocks,
+    )
     for place, (run, trace) in enumerate(runs.items()):
         block, side = divmod(place, across)
         panels = grid[block * len(columns) : (block + 1) * len(columns), side]
@@ -175,9 +180,13 @@ def _draw_column(
         first, last = (0.0, 0.45) if is_few else (-0.5, 0.6)
         shade = first + (last - first) * alike.index(index) / max(1, len(alike) - 1)
         axes.plot(
-            time_s, values, color=lighter(mark_of(name).colour, shade), linestyle=LINES[index] if is_few else "-",
-            linewidth=1.2 if is_few else 0.9, label=labels[index] if is_few or index in (0, len(names) - 1) else None,
-        )  # fmt: skip
+            time_s,
+            values,
+            color=lighter(mark_of(name).colour, shade),
+            linestyle=LINES[index] if is_few else "-",
+            linewidth=1.2 if is_few else 0.9,
+            label=labels[index] if is_few or index in (0, len(names) - 1) else None,
+        )
 
 
 def _labels(trace: Trace, names: Sequence[str], is_one_of_several: bool) -> list[str]:
@@ -276,8 +285,15 @@ def shares(results: pd.DataFrame, title: str = "") -> Figure:
             part, side = {0: (0.015, "left"), len(of_flows) - 1: (values[place] - 0.015, "right")}.get(
                 index, (values[place] / 2, "center")
             )
-            axes.text(left[place] + part, place, label, ha=side, va="center_baseline", fontsize=SMALL,
-                      color="#111111" if luminance(fill) > 0.5 else "#ffffff")  # fmt: skip
+            axes.text(
+                left[place] + part,
+                place,
+                label,
+                ha=side,
+                va="center_baseline",
+                fontsize=SMALL,
+                color="#111111" if luminance(fill) > 0.5 else "#ffffff",
+            )
         left += values
     for cut in np.arange(1, len(of_flows)) / len(of_flows):
         axes.axvline(cut, color="#222222", linewidth=0.9, linestyle=(0, (2, 2)))

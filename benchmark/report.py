@@ -55,9 +55,12 @@ def write_report(result: BenchmarkResult) -> Path:
     """
     config = result.plan["config"]
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("bbrgym.benchmark"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        loader=jinja2.PackageLoader("bbrgym.benchmark"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-    )  # fmt: skip
+    )
     in_suites = [name for suite in config.get("suites", {}).values() for name in suite["scenarios"]]
     others = {name: plain for name, plain in config["scenarios"].items() if name not in in_suites}
     page = environment.get_template("report.html.j2").render(

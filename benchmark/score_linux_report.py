@@ -51,8 +51,12 @@ def to_dict(score: LinuxScore) -> dict[str, Any]:
                 "title": suite.title,
                 "verdict": score.by_suite[name],
                 "measured": [
-                    {"metric": one.criterion.label, **one.measured._asdict(), "needed": one.criterion.needed,
-                     "verdict": one.verdict}
+                    {
+                        "metric": one.criterion.label,
+                        **one.measured._asdict(),
+                        "needed": one.criterion.needed,
+                        "verdict": one.verdict,
+                    }
                     for one in score.judgements(name)
                 ],
             }
@@ -61,7 +65,7 @@ def to_dict(score: LinuxScore) -> dict[str, Any]:
         "failures": dict(score.errors),
         "late": {f"{scenario} {competitor}": flaw for (scenario, competitor), flaw in score.late.items()},
         "missing": dict(score.missing),
-    }  # fmt: skip
+    }
 
 
 def notes(score: LinuxScore) -> list[str]:

@@ -107,12 +107,21 @@ def policy_of_callable(function: Callable[[dict[str, float]], Any]) -> Policy:
     return policy
 
 
+def measure_policy(scenario: Scenario, seed: int, warmup: float, policy: Policy, step_ms: float) -> Measured:
+    """Return what `measure_sharing` does of one run, in which a policy steers the agent flows."""
+    with closing(make_engine("native")) as engine:
+        return _measure_trace(simulate(scenario, engine, seed, step_ms, policy), warmup)
+
+
 def _measure_alone(scenario: Scenario, seed: int, warmup: float, function: str) -> Measured:
     try:
-        trace = _trace(scenario, seed, function)
+        return _measure_trace(_trace(scenario, seed, function), warmup)
     except (EngineError, ValueError) as error:
         return {"error": str(error)}
-    flows = trace.summary(after_s=warmup * scenario.duration_s).flows
+
+
+def _measure_trace(trace: Trace, warmup: float) -> Measured:
+    flows = trace.summary(after_s=warmup * trace.scenario.duration_s).flows
     columns = ("throughput_mbps", "rtt_mean_ms", "retransmission_rate")
     return _plain(
         Sharing.of_trace(trace, warmup), *(np.array([getattr(flow, name) for flow in flows]) for name in columns)

@@ -1,17 +1,15 @@
-"""Scores of the runs of a suite, and comparisons of two competitors by their scores."""
+"""Scores of runs in which all flows have the same competitor."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from bbrgym.benchmark.results import BenchmarkResult
-from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, estimate, interquartile_mean
+from bbrgym.benchmark.statistics import Estimate, estimate, interquartile_mean
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import FairShares, Sharing
 
@@ -99,34 +97,3 @@ def standings(table: pd.DataFrame) -> pd.DataFrame:
 
 def _iqm(values: pd.Series) -> Estimate:
     return estimate(values, interquartile_mean, strata=values.index.get_level_values("scenario").tolist())
-
-
-@dataclass(frozen=True)
-class ScoreComparison:
-    """One competitor's score compared with another's, paired by scenario and seed.
-
-    Attributes:
-        difference: of the interquartile means of the scenarios' means; the interval is over the scenarios.
-        better_in: number of scenarios in which its mean is higher.
-        scenarios: number of scenarios.
-    """
-
-    difference: Estimate
-    better_in: int
-    scenarios: int
-
-
-def compare_scores(table: pd.DataFrame, name: str, other: str) -> ScoreComparison:
-    """Return the comparison of two competitors by `SCORE`, in all scenarios and seeds that both have."""
-    pairs = table[SCORE].unstack("competitor").reindex(columns=[name, other]).dropna()
-    ours, theirs = (pairs[side].groupby(level="scenario", sort=False).mean() for side in (name, other))
-    x, y = ours.to_numpy(dtype=np.float64), theirs.to_numpy(dtype=np.float64)
-
-    def difference(drawn: npt.NDArray[np.float64], axis: int) -> Any:
-        places = drawn.astype(np.intp)
-        return interquartile_mean(x[places], axis=axis) - interquartile_mean(y[places], axis=axis)
-
-    every = np.arange(len(x), dtype=np.float64)
-    value = float(difference(every, 0)) if len(x) else math.nan
-    found = Estimate(value, *bootstrap_interval(every, difference), len(x))
-    return ScoreComparison(found, better_in=int((ours > theirs).sum()), scenarios=len(ours))

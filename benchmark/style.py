@@ -95,10 +95,17 @@ class Mark:
         """Draw a line with markers of this size; black is thicker than colours, and grey is thin and behind them."""
         weight = {UNREGISTERED.colour: 1, OTHERS.colour: -1}.get(self.colour, 0)
         axes.plot(
-            x, y, marker=self.marker, color=self.colour, linewidth=1.4 + 0.7 * weight, zorder=2.5 + 0.1 * weight,
-            markersize=size * (1.5 if self.marker == "*" else 1), markeredgecolor="white", markeredgewidth=0.6,
+            x,
+            y,
+            marker=self.marker,
+            color=self.colour,
+            linewidth=1.4 + 0.7 * weight,
+            zorder=2.5 + 0.1 * weight,
+            markersize=size * (1.5 if self.marker == "*" else 1),
+            markeredgecolor="white",
+            markeredgewidth=0.6,
             **properties,
-        )  # fmt: skip
+        )
 
 
 UNREGISTERED: Final = Mark("#000000", "*")
@@ -215,12 +222,24 @@ def name_lines(figure: Figure) -> None:
         wanted = np.clip([y * height for _, y, _ in ends], 0, height)
         for (x, y, line), place in zip(ends, _apart(wanted, gap, height), strict=True):
             axes.annotate(
-                str(line.get_label()), (x, min(max(y, 0.0), 1.0)), xycoords="axes fraction",
-                xytext=(1.0, place / height), textcoords=beside,
-                ha="left", va="center", fontsize=SMALL, color=_text_colour(line.get_color()),
-                arrowprops={"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.6, "shrinkA": 1, "shrinkB": 0,
-                            "relpos": (0, 0.5)},
-            )  # fmt: skip
+                str(line.get_label()),
+                (x, min(max(y, 0.0), 1.0)),
+                xycoords="axes fraction",
+                xytext=(1.0, place / height),
+                textcoords=beside,
+                ha="left",
+                va="center",
+                fontsize=SMALL,
+                color=_text_colour(line.get_color()),
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": line.get_color(),
+                    "linewidth": 0.6,
+                    "shrinkA": 1,
+                    "shrinkB": 0,
+                    "relpos": (0, 0.5),
+                },
+            )
 
 
 def _apart(wanted: Points, gap: float, height: float) -> Points:
@@ -268,12 +287,18 @@ def name_points(axes: Axes, points: Mapping[str, npt.ArrayLike], marks: Mapping[
         place, side = np.unravel_index(np.argmin(cost), cost.shape)
         taken = np.vstack([taken, boxes[place, side]])
         axes.annotate(
-            name, tuple(axes.transData.inverted().transform(places[place])), xytext=tuple(offsets[side] / pixel),
-            textcoords="offset points", ha="center", va="center", fontsize=SMALL,
+            name,
+            tuple(axes.transData.inverted().transform(places[place])),
+            xytext=tuple(offsets[side] / pixel),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=SMALL,
             color=_text_colour(marks[name].colour),
             arrowprops={"arrowstyle": "-", "color": "#999999", "linewidth": 0.6, "shrinkA": 0}
-            if distances[side] > 9 else None,
-        )  # fmt: skip
+            if distances[side] > 9
+            else None,
+        )
 
 
 def _pixels(line: Line2D) -> Points:

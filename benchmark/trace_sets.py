@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from bbrgym.benchmark.tables import print_table
-from bbrgym.benchmark.traces import Array, TraceFile, rates_of, read_folder
+from bbrgym.benchmark.traces import Array, TraceFile, mean_of, rates_of, read_folder
 from bbrgym.checks import integer
 from bbrgym.envs.rtt_trace import leo_trace
 from bbrgym.files import write_text
@@ -33,7 +33,7 @@ class Statistics:
         mean_mbps: their mean.
         variation: their standard deviation over the mean, in steps of 100 ms.
         outage: the share of the steps with less than a tenth of the mean.
-        memory: the correlation of means over 1 s, each with the next one.
+        memory: the correlation of means over 1 s, each with the next one; NaN where they do not vary.
     """
 
     mean_mbps: float
@@ -50,6 +50,8 @@ SYNTHETIC: Final[dict[str, tuple[Statistics, str]]] = {
 }
 """The synthetic traces of rates by their files, and whose statistics they have, as `bbrgym traces` prints them."""
 
+_LEO: Final = "leo.csv"
+
 
 def run_traces(arguments: list[str]) -> int:
     """List the public sets, or the files of a folder; or write the synthetic set into it."""
@@ -65,9 +67,10 @@ def run_traces(arguments: list[str]) -> int:
             raise ValueError("--synthetic needs a folder to write into")
         print(resources.files("bbrgym.benchmark").joinpath("public_traces.txt").read_text(encoding="utf-8"), end="")
         return 0
+    folder = options.folder.expanduser()
     if options.synthetic:
-        write_synthetic(options.folder, options.seed)
-    files = read_folder(options.folder, {"duration_s": SECONDS})
+        write_synthetic(folder, options.seed)
+    files = read_folder(folder, {"duration_s": SECONDS})
     headings = ("file", "trace of", "mean", "variation", "below a tenth", "correlation after 1 s")
     print_table(Console(width=120), headings, [_row(file) for file in files])
     return 0
@@ -77,14 +80,27 @@ def write_synthetic(folder: Path, seed: int) -> None:
     """Write synthetic traces with the statistics of `SYNTHETIC`, and one of RTTs as over satellites in low Earth orbit.
 
     Nothing in them is measured. The seed decides them.
+
+    Raises:
+        ValueError: the folder has one of the files already, so that none is written, or it cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    taken = [name for name in (*SYNTHETIC, _LEO) if (folder / name).exists()]
+    if taken:
+        raise ValueError(f"'{folder}' has {', '.join(taken)} already: give another folder, or remove them first")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_synthetic(folder, seed)
+    except OSError as error:
+        raise ValueError(f"'{folder}' cannot be written: {error.strerror or error}") from error
+
+
+def _write_synthetic(folder: Path, seed: int) -> None:
     for place, (name, (wanted, _)) in enumerate(SYNTHETIC.items()):
         rates = synthetic_rates(wanted, seed + place)
         write = _mahimahi if name.endswith(".mahimahi") else _steps
         write_text(folder / name, "\n".join(write(rates)) + "\n")
     rtts = leo_trace(seed, SECONDS)
-    write_text(folder / "leo.csv", "\n".join(["time_s,rtt_ms", *(f"{time:g},{rtt:g}" for time, rtt in rtts)]) + "\n")
+    write_text(folder / _LEO, "\n".join(["time_s,rtt_ms", *(f"{time:g},{rtt:g}" for time, rtt in rtts)]) + "\n")
 
 
 def synthetic_rates(wanted: Statistics, seed: int) -> Array:
@@ -118,8 +134,10 @@ def statistics_of(file: TraceFile) -> Statistics:
     assert file.scenario is not None
     values = rates_of(file.scenario, file.kind, STEP_S)
     seconds = values[: len(values) // 10 * 10].reshape(-1, 10).mean(axis=1)
-    mean = float(values.mean())
-    memory = float(np.corrcoef(seconds[:-1], seconds[1:])[0, 1]) if seconds.std() > 0 else math.nan
+    mean = mean_of(file.scenario, file.kind)
+    pairs = np.array([seconds[:-1], seconds[1:]])
+    varies = pairs.size > 0 and bool((np.ptp(pairs, axis=1) > 1e-9 * mean).all())  # more than means are rounded
+    memory = float(np.corrcoef(pairs)[0, 1]) if varies else math.nan
     return Statistics(mean, float(values.std()) / mean, float((values < 0.1 * mean).mean()), memory)
 
 
@@ -128,9 +146,10 @@ def _row(file: TraceFile) -> list[str]:
         return [file.name, f"left out: {file.reason}", "", "", "", ""]
     found = statistics_of(file)
     is_rate = file.kind == "rate_trace"
-    mean = f"{found.mean_mbps:.2f} Mbit/s" if is_rate else f"{found.mean_mbps:.1f} ms"
+    mean = f"{found.mean_mbps:.4g} {'Mbit/s' if is_rate else 'ms'}"
+    memory = "-" if math.isnan(found.memory) else f"{found.memory:.2f}"
     outage = f"{found.outage:.0%}" if is_rate else ""
-    return [file.name, "rates" if is_rate else "RTTs", mean, f"{found.variation:.2f}", outage, f"{found.memory:.2f}"]
+    return [file.name, "rates" if is_rate else "RTTs", mean, f"{found.variation:.2f}", outage, memory]
 
 
 def _mahimahi(rates: Array) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -18,6 +19,7 @@ import yaml
 from bbrgym.checks import check_keys
 from bbrgym.envs import time_series
 from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.text_lines import read_lines
 
 Array = npt.NDArray[np.float64]
 
@@ -110,6 +112,11 @@ def rates_of(scenario: Scenario, kind: str, step_s: float = 0.1) -> Array:
     return np.array([first, *(value for _, value in schedule)])[places]
 
 
+def mean_of(scenario: Scenario, kind: str) -> float:
+    """Return the mean of `rates_of`, rounded once: that of equal values is their value."""
+    return float(statistics.mean(rates_of(scenario, kind).tolist()))
+
+
 @cache
 def _warn(name: str, reason: str) -> None:
     """Log why a file is left out; once in a process, which may read the folder several times."""
@@ -127,7 +134,7 @@ def _read_file(path: str, name: str, given: str, template: str, changed_ns: int,
     for kind in tried:
         try:
             return TraceFile(name, kind, _scenario(path, kind, options.get(kind) or {}, json.loads(template)))
-        except (TypeError, ValueError, OSError) as error:
+        except (TypeError, ValueError, OSError, ModuleNotFoundError) as error:
             text = str(error).replace(f"{path}: ", "").replace(f"{path}:", "line ", 1)
             reason = "".join(letter if letter.isprintable() else " " for letter in text)[:_MOST_LETTERS]
     return TraceFile(name, "", None, reason)
@@ -137,22 +144,22 @@ def _scenario(path: str, kind: str, options: Mapping[str, Any], template: dict[s
     trace = {"file": path, **options}
     if kind == "rate_trace":
         scenario = Scenario.from_dict({**template, "rate_trace": trace})
-        mean = round(float(rates_of(scenario, kind).mean()), 3)
-        return Scenario.from_dict({**template, "rate_mbps": mean, "rate_trace": trace})
-    flows = [{**flow, "rtt_trace": trace} for flow in template.get("flows") or [{}]]
-    scenario = Scenario.from_dict({**template, "flows": flows})
-    mean = round(float(rates_of(scenario, kind).mean()), 1)
-    return Scenario.from_dict({**template, "flows": [{**flow, "rtt_ms": mean} for flow in flows]})
+        schedule = scenario.rate_schedule
+        return Scenario.from_dict({**template, "rate_mbps": mean_of(scenario, kind), "rate_schedule": schedule})
+    first, *others = template.get("flows") or [{}]
+    scenario = Scenario.from_dict({**template, "flows": [{**first, "rtt_trace": trace}, *others]})
+    rtt = {"rtt_ms": mean_of(scenario, kind), "rtt_schedule": scenario.flows[0].rtt_schedule}
+    return Scenario.from_dict({**template, "flows": [{**flow, **rtt} for flow in (first, *others)]})
 
 
 def _is_rtt(path: str) -> bool:
     """Return whether a file says that it has RTTs: it is of `irtt`, or its first line names them."""
     try:
-        first, _, _ = time_series.read_bytes(path)[:4000].decode(errors="replace").partition("\n")
+        first = next(read_lines(path), "")[:4000]
         return time_series.format_of({"file": path}, time_series.RTT) == "irtt" or any(
             word in first.lower() for word in time_series.RTT.words
         )
-    except (OSError, ValueError):
+    except (OSError, ValueError, ModuleNotFoundError):
         return False
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from array import array
 from collections.abc import Sequence
 from os import PathLike
 from typing import Final
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bbrgym.checks import check_number
-from bbrgym.envs.time_series import read_bytes
+from bbrgym.envs.text_lines import read_lines
 
 OPPORTUNITY_BYTES: Final = 1500
 """Bytes of an opportunity, on the wire, like a scenario's rates."""
@@ -35,6 +36,7 @@ def rate_schedule(
     duration_s: float,
     bin_ms: float = 100.0,
     lowest_mbps: float | None = None,
+    from_s: float = 0.0,
 ) -> tuple[tuple[float, float], ...]:
     """Return the rates of a trace, for `Scenario.rate_schedule`.
 
@@ -48,6 +50,7 @@ def rate_schedule(
         bin_ms: over how long opportunities are counted, in ms. Shorter bins follow the trace more closely, but one
             opportunity more or less is `12 / bin_ms` Mbit/s.
         lowest_mbps: the lowest rate, in Mbit/s; `12 / bin_ms` if None.
+        from_s: the trace's time at which the schedule begins, in s; the trace repeats before it, too.
 
     Returns:
         Pairs (time in s, rate in Mbit/s), the first at 0, one for each bin whose rate differs from the bin before.
@@ -62,17 +65,20 @@ def rate_schedule(
     if lowest_mbps is None:
         lowest_mbps = max(opportunity_mbps, LOWEST_RATE_MBPS)
     check_number("lowest_mbps", lowest_mbps, at_least=LOWEST_RATE_MBPS, at_most=10_000)
+    check_number("from_s", from_s, at_least=0, at_most=_LAST_MS / 1e3)
     bins = math.ceil(duration_s * 1e3 / bin_ms)
     if bins > _MOST_BINS:
         raise ValueError(
             f"duration_s={duration_s:g} must have at most {_MOST_BINS:,} bins of bin_ms={bin_ms:g}, got {bins:,}"
         )
     times = read_trace(trace) if isinstance(trace, str | PathLike) else np.asarray(trace, dtype=np.int64)
-    edges = bin_ms * np.arange(1, bins + 1, dtype=np.float64)
+    edges = round(from_s * 1e3, 6) + bin_ms * np.arange(bins + 1, dtype=np.float64)
     rounds, rest = np.divmod(edges, float(times[-1]))
     # A bin is (begin, end], so that a trace whose only line is 1 has one opportunity in each ms.
     until = rounds * times.size + np.searchsorted(times, rest, side="right")
-    rates = np.maximum(np.diff(until, prepend=0.0) * opportunity_mbps, lowest_mbps)
+    if from_s == 0:
+        until[0] = 0  # what the trace has at 0 is in its first bin
+    rates = np.maximum(np.diff(until) * opportunity_mbps, lowest_mbps)
     changed = np.flatnonzero(np.diff(rates, prepend=0.0))
     return tuple((float(index * bin_ms / 1e3), float(rates[index])) for index in changed)
 
@@ -90,18 +96,22 @@ def read_trace(path: str | PathLike[str]) -> npt.NDArray[np.int64]:
         ValueError: it is not a trace; the message names the line.
         OSError: it cannot be read.
     """
-    times: list[int] = []
-    for number, line in enumerate(read_bytes(path).splitlines(), start=1):
+    times = array("q")
+    last = 0
+    for number, line in enumerate(read_lines(path), start=1):
         text = line.strip()
-        if not (text.isdigit() and len(text) <= 13 and int(text) <= _LAST_MS):
-            shown = line[:40].decode("utf-8", "backslashreplace")
-            raise ValueError(f"{path}:{number}: a line must be an integer of ms in [0, {_LAST_MS:.0e}], got {shown!r}")
-        if times and int(text) < times[-1]:
-            raise ValueError(f"{path}:{number}: times must not fall, got {int(text)} after {times[-1]}")
-        times.append(int(text))
-    if not times or times[-1] == 0:
+        if not (text.isdecimal() and len(text) <= 13 and int(text) <= _LAST_MS):
+            raise ValueError(
+                f"{path}:{number}: a line must be an integer of ms in [0, {_LAST_MS:.0e}], got {line[:40]!r}"
+            )
+        time = int(text)
+        if time < last:
+            raise ValueError(f"{path}:{number}: times must not fall, got {time} after {last}")
+        times.append(time)
+        last = time
+    if last == 0:
         raise ValueError(f"{path}:{len(times) or 1}: the last time must be > 0: the trace repeats from there")
-    return np.array(times, dtype=np.int64)
+    return np.frombuffer(times, dtype=np.int64)
 
 
 def cellular_trace(seed: int, duration_s: int = 30) -> list[int]:

@@ -18,7 +18,8 @@ def from_config(trace: Any, duration_s: Any) -> tuple[tuple[float, float], ...]:
         {synthetic: redrawn, seed: 1}    rates that are drawn anew at times (`bbrgym.envs.redrawn`)
 
     and can have `lowest_mbps`, which takes the place of lower rates: a scenario has no rate of 0. Opportunities
-    (Mahimahi, cellular) can have `bin_ms`, files `format`, `from_s`, `step_ms`, `time_unit` and `unit`.
+    (Mahimahi, cellular) can have `bin_ms`, files `format`, `from_s`, `step_ms`, `column`, `time_column`, `time_unit`
+    and `unit`.
 
     Args:
         trace: the mapping.
@@ -30,7 +31,8 @@ def from_config(trace: Any, duration_s: Any) -> tuple[tuple[float, float], ...]:
     Raises:
         ValueError: naming the bad entry, or the file and its line.
     """
-    of_files = ("format", "from_s", "step_ms", "time_unit", "unit")
+    of_columns = ("step_ms", "column", "time_column", "time_unit", "unit")
+    of_files = ("format", "from_s", *of_columns)
     check_keys("rate_trace", trace, ("file", "synthetic", "seed", "bin_ms", "lowest_mbps", *of_files))
     file, synthetic = trace.get("file"), trace.get("synthetic")
     if (file is None) == (synthetic is None):
@@ -53,9 +55,9 @@ def from_config(trace: Any, duration_s: Any) -> tuple[tuple[float, float], ...]:
             check_number("rate_trace.lowest_mbps", lowest_mbps, at_least=mahimahi.LOWEST_RATE_MBPS, at_most=10_000)
             schedule = time_series.read(trace, time_series.RATE, duration_s)
             return tuple((time, max(rate, lowest_mbps)) for time, rate in schedule)
-        _check_absent(trace, "the format mahimahi", *of_files[1:])
+        _check_absent(trace, "the format mahimahi", *of_columns)
         opportunities = file
-    options = {key: trace[key] for key in ("bin_ms", "lowest_mbps") if key in trace}
+    options = {key: trace[key] for key in ("bin_ms", "lowest_mbps", "from_s") if key in trace}
     return mahimahi.rate_schedule(opportunities, duration_s=duration_s, **options)
 
 

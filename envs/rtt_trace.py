@@ -24,8 +24,8 @@ def from_config(trace: Any, duration_s: Any) -> tuple[tuple[float, float], ...]:
         {ramp: [[0, 40], [10, 80]], step_ms: 100}   linear between points of a time in s and an RTT in ms
         {synthetic: leo, seed: 1}                   a synthetic trace
 
-    where `step_ms` is 100 and `seed` is 1 by default. Files can have `format`, `from_s`, `step_ms`, `time_unit`,
-    `unit`, and `one_way: true` if their delays are one-way: the RTT is twice as long.
+    where `step_ms` is 100 and `seed` is 1 by default. Files can have `format`, `from_s`, `step_ms`, `column`,
+    `time_column`, `time_unit`, `unit`, and `one_way: true` if their delays are one-way: the RTT is twice as long.
 
     Args:
         trace: the mapping.
@@ -38,7 +38,7 @@ def from_config(trace: Any, duration_s: Any) -> tuple[tuple[float, float], ...]:
         ValueError: naming the bad entry, or the file and its line.
     """
     kinds = ("file", "ramp", "synthetic")
-    of_files = ("format", "from_s", "time_unit", "unit", "one_way")
+    of_files = ("format", "from_s", "column", "time_column", "time_unit", "unit", "one_way")
     check_keys("rtt_trace", trace, (*kinds, "step_ms", "seed", *of_files))
     given = [kind for kind in kinds if trace.get(kind) is not None]
     if len(given) != 1:

@@ -54,7 +54,6 @@ PAGES: Final = {
     ),
     "rfc9743": Page(20, ("studies.rfc9743 write=docs/results/rfc9743.md",)),
     "agreement": Page(30, ("studies.agreement --write docs/results/agreement.md",)),
-    "league": Page(60, ("studies.league preset=ns3", "studies.league write=docs/results/league.md")),
     "papers": Page(120, ("studies.papers write=docs/results/papers.md",)),
 }
 

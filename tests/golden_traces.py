@@ -70,9 +70,11 @@ def check_golden_trace(name: str) -> None:
             since_ms = golden[index - 1][0] if index else 0
             raise AssertionError(
                 f"{name} decides differently, first after {since_ms} ms and by {before[0]} ms:\n"
-                + "\n".join(f"  {column:16} golden {a!s:>14.14} now {b!s:>14.14}"
-                            for column, a, b in zip(COLUMNS, before, now, strict=True))
-            )  # fmt: skip
+                + "\n".join(
+                    f"  {column:16} golden {a!s:>14.14} now {b!s:>14.14}"
+                    for column, a, b in zip(COLUMNS, before, now, strict=True)
+                )
+            )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from bbrgym.baselines import registry
 from bbrgym.checks import check_name, integer
-from bbrgym.envs.linux.iperf_json import Document
+from bbrgym.envs.linux.iperf_json import Document, failure
 from bbrgym.envs.linux.transfer import (
     DEFAULT_PORT,
     Listening,
@@ -53,6 +53,11 @@ def run_send(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=integer, default=None)
     parser.add_argument("--rows", type=Path, default=None, metavar="FILE.parquet")
     options = _parse(parser, arguments)
+    with _Output(options.json) as out:
+        return _send(options, out)
+
+
+def _send(options: argparse.Namespace, out: _Output) -> int:
     if options.rows is not None:
         require("a trace file", "pyarrow")
     check_name("algorithm", options.algorithm, registry.controllers())
@@ -65,7 +70,6 @@ def run_send(arguments: list[str]) -> int:
         ecn=options.ecn,
         transport=options.transport,
     )
-    out = _Output(options.json)
     status = 1
     for event in send(
         host, port, flow, options.seconds, options.packet_bytes, options.interval, options.timeout, options.seed
@@ -99,7 +103,11 @@ def run_receive(arguments: list[str]) -> int:
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--idle", type=float, default=600.0)
     options = _parse(parser, arguments)
-    out = _Output(options.json)
+    with _Output(options.json) as out:
+        return _receive(options, out)
+
+
+def _receive(options: argparse.Namespace, out: _Output) -> int:
     for event in receive(options.host, options.port, options.once, options.interval, options.timeout, options.idle):
         match event:
             case Listening():
@@ -119,18 +127,34 @@ def run_receive(arguments: list[str]) -> int:
 
 
 class _Output:
-    """What a command prints: lines as they come, or one JSON document per flow at its end."""
+    """What a command prints: lines as they come, or one JSON document per flow at its end.
+
+    As a context manager it prints the document of a flow that an error ends, too.
+    """
 
     def __init__(self, is_json: bool) -> None:
         self._is_json = is_json
         self._document: Document | None = None
+        self._has_ended = False
+
+    def __enter__(self) -> _Output:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None or not self._is_json or self._has_ended or isinstance(error, BrokenPipeError):
+            return
+        text = str(error) if isinstance(error, Exception) else "interrupted"
+        if self._document is not None:
+            print(json_text(self._document.fail(text)), flush=True)
+        elif isinstance(error, Exception):  # a receiver that is interrupted has no flow
+            print(json_text(failure(text)), flush=True)
 
     def line(self, text: str) -> None:
         if not self._is_json:
             print(text, flush=True)
 
     def start(self, document: Document) -> None:
-        self._document = document
+        self._document, self._has_ended = document, False
 
     def interval(self, event: SentInterval | ReceivedInterval, line: str) -> None:
         assert self._document is not None
@@ -142,6 +166,7 @@ class _Output:
         assert self._document is not None
         if self._is_json:
             print(json_text(self._document.end(event, own)), flush=True)
+        self._has_ended = True
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:

@@ -38,7 +38,6 @@ class Document:
         size_bytes: int | None = None,
         protocol: str = "UDP",
     ) -> None:
-        now = time.time()
         (local_host, local_port), (host, port) = address_of(started.local), address_of(started.peer)
         self._packet_bytes = packet_bytes
         self._is_sender = packet_bytes is not None
@@ -54,13 +53,7 @@ class Document:
                     "remote_port": port,
                 }
             ],
-            "version": f"bbrgym {metadata.version('bbrgym')}",
-            "system_info": " ".join(platform.uname()),
-            "timestamp": {
-                "time": email.utils.formatdate(now, usegmt=True),
-                "timesecs": int(now),
-                "timemillisecs": int(now * 1e3),
-            },
+            **_program(),
             "connecting_to" if self._is_sender else "accepted_connection": {"host": host, "port": port},
             "test_start": {
                 **{"protocol": protocol, "num_streams": 1, "blksize": packet_bytes, "omit": 0},
@@ -118,6 +111,10 @@ class Document:
         end = {**ended, "cpu_utilization_percent": self._processor(), **own}
         return {"start": self._start, "intervals": self._intervals, "end": end}
 
+    def fail(self, error: str) -> dict[str, Any]:
+        """Return the document of a flow that an error has ended: what there is of it, and the error."""
+        return {"start": self._start, "intervals": self._intervals, "end": {}, "error": error}
+
     def _processor(self) -> dict[str, float | None]:
         """Return the share of a core that this process has used, in percent."""
         now = os.times()
@@ -127,6 +124,25 @@ class Document:
             **{"host_total": user + system, "host_user": user, "host_system": system},
             **dict.fromkeys(("remote_total", "remote_user", "remote_system")),
         }
+
+
+def failure(error: str) -> dict[str, Any]:
+    """Return the document of a flow that has not begun."""
+    return {"start": {"connected": [], **_program()}, "intervals": [], "end": {}, "error": error}
+
+
+def _program() -> dict[str, Any]:
+    """Return what `start` says of the program and the machine."""
+    now = time.time()
+    return {
+        "version": f"bbrgym {metadata.version('bbrgym')}",
+        "system_info": " ".join(platform.uname()),
+        "timestamp": {
+            "time": email.utils.formatdate(now, usegmt=True),
+            "timesecs": int(now),
+            "timemillisecs": int(now * 1e3),
+        },
+    }
 
 
 def _total(start_s: float, end_s: float, size: int | None, is_sender: bool, **more: Any) -> dict[str, Any]:

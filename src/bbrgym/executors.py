@@ -245,6 +245,7 @@ class LocalConfig(ExecutorConfig):
 class RayConfig(ExecutorConfig):
     """Tasks of Ray, in its own processes; a Ray that this process is connected to already is used."""
 
+    chunk_s: float = 20.0
     address: str = "local"
     cpus_per_task: float = 1.0
     object_store_mb: int = 100  # little passes through it
@@ -259,6 +260,7 @@ class RayConfig(ExecutorConfig):
 class DaskConfig(ExecutorConfig):
     """Tasks of Dask."""
 
+    chunk_s: float = 20.0
     address: str = "local"
 
 
@@ -266,11 +268,12 @@ class DaskConfig(ExecutorConfig):
 class SlurmConfig(ExecutorConfig):
     """Jobs of SLURM, by submitit; a chunk is a job."""
 
+    workers: int | None = 32
     chunk_s: float = 600.0
     folder: str = "runs/slurm"
     cluster: str = "slurm"
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    poll_s: float = 1.0
+    parameters: Mapping[str, Any] = field(default_factory=lambda: {"timeout_min": 60, "cpus_per_task": 1, "mem_gb": 2})
+    poll_s: float = 5.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,9 +20,6 @@ from bbrgym.benchmark.statistics import estimate
 from bbrgym.benchmark.tables import run_table
 from bbrgym.envs.trace_file import load_trace
 from studies import page
-from studies.league.suites import ALONE as ALONE_SUITE
-from studies.league.suites import League, LeaguePlan
-from studies.league.verdicts import harms
 from studies.linux.cases import (
     ALIKE,
     ALONE,
@@ -33,7 +30,6 @@ from studies.linux.cases import (
     GRID_RUNS,
     LEAGUE_RUNS,
     STAND_INS,
-    VICTIM,
     WARMUP,
     Case,
     all_cases,
@@ -60,7 +56,6 @@ ENGINES: Final = {"native": NATIVE, "ns3": NS3}
 SEEDS: Final = (1, 2, 3, 4, 5)
 NS3_SEEDS: Final = (1, 2, 3)
 LEAGUE_SEEDS: Final = tuple(range(1, 11))
-LEARNED: Final = "policy"
 
 MARK: Final = "studies/linux"
 """What the names of the page's blocks begin with."""
@@ -178,7 +173,7 @@ def _metric_name(metric: str) -> str:
 
 def _league(runs: pd.DataFrame, console: Console) -> list[str]:
     on_linux = _league_of(lambda labelled: measured(labelled, runs), lambda case: case)
-    if any(result.results.empty for result in on_linux.results.values()):
+    if any(result.results.empty for result in on_linux):
         return []
     in_native = _league_of(lambda labelled: simulated(labelled, "native", LEAGUE_SEEDS, console), Case.simulated)
     return [
@@ -187,6 +182,20 @@ def _league(runs: pd.DataFrame, console: Console) -> list[str]:
         *_standings(on_linux, in_native),
         *_harm(on_linux, in_native),
     ]
+
+
+class League(NamedTuple):
+    """The results of the league somewhere.
+
+    Attributes:
+        alike: all flows have the same competitor.
+        beside: the competitor has the first flow, CUBIC the second.
+        alone: CUBIC has the links of `beside` to itself; its only competitor is `alone`.
+    """
+
+    alike: BenchmarkResult
+    beside: BenchmarkResult
+    alone: BenchmarkResult
 
 
 def _league_of(frame_of: Callable[[Labelled], pd.DataFrame], made: Callable[[Case], Case]) -> League:
@@ -202,13 +211,12 @@ def _league_of(frame_of: Callable[[Labelled], pd.DataFrame], made: Callable[[Cas
             scenarios, {(name, who.name): league_case(name, who) for name in scenarios for who in COMPETITORS}
         )
 
-    alone = {(name, ALONE_SUITE): Case(name, scenario, LEAGUE_RUNS) for name, scenario in ALONE.items()}
-    results = {"generalisation": of(ALIKE), "friendliness": of(BESIDE), ALONE_SUITE: result(ALONE, alone)}
-    return League(LeaguePlan("linux", learned=LEARNED, rival="bbr2", yardsticks=("backlog",)), results)
+    alone = {(name, "alone"): Case(name, scenario, LEAGUE_RUNS) for name, scenario in ALONE.items()}
+    return League(of(ALIKE), of(BESIDE), result(ALONE, alone))
 
 
 def _standings(on_linux: League, in_native: League) -> list[str]:
-    linux, native = (standings(scores(league.results["generalisation"]))[SCORE] for league in (on_linux, in_native))
+    linux, native = (standings(scores(league.alike))[SCORE] for league in (on_linux, in_native))
     # The kernel's own have the scores of ours in native, and share their places.
     places = {str(name): place for place, name in enumerate((n for n in native.index if n not in STAND_INS), start=1)}
     rows = []
@@ -234,8 +242,7 @@ def _standings(on_linux: League, in_native: League) -> list[str]:
 
 
 def _harm(on_linux: League, in_native: League) -> list[str]:
-    linux = harms(on_linux).xs(VICTIM, level="victim")["throughput"]
-    native = harms(in_native).xs(STAND_INS[VICTIM], level="victim")["throughput"]
+    linux, native = (harms(league.beside, league.alone) for league in (on_linux, in_native))
     rows, gaps = [], []
     for name in linux.groupby(level="competitor").mean().sort_values(kind="stable").index:
         sides = [side.xs(name, level="competitor") for side in (linux, native)]
@@ -247,6 +254,19 @@ def _harm(on_linux: League, in_native: League) -> list[str]:
         f"Harm to the throughput of the kernel's CUBIC. Native differs from Linux by at most {max(gaps):.3f}.",
         page.table(["competitor", "on Linux", "in native", "native less Linux"], rows, (1, 2, 3)),
     ]
+
+
+def harms(beside: BenchmarkResult, alone: BenchmarkResult) -> pd.Series:
+    """Return the harm to the throughput of each run's second flow, index (scenario, competitor, seed).
+
+    Harm (Ware et al., "Beyond Jain's Fairness Index: Setting the Bar For The Deployment of Congestion Control
+    Algorithms", HotNets 2019) is the fraction that another flow takes of what a victim has alone. Runs of the same
+    scenario and seed are compared.
+    """
+    runs = run_table(beside.results)["throughput_mbps[1]"]
+    free = run_table(alone.results)["throughput_mbps[0]"].droplevel("competitor")
+    keys = runs.index.droplevel("competitor")
+    return (1 - runs / free.reindex(keys).to_numpy()).rename("harm")
 
 
 def _duel(path: Path) -> list[str]:

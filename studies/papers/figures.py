@@ -146,8 +146,15 @@ def _bars(figure: PaperFigure, data: _Data) -> Figure:
                 if not math.isnan(mean):
                     axes.barh(y, mean, 0.92 * width, color=lighter(mark.colour, shades[place]))
                 if not math.isnan(low):
-                    axes.errorbar(mean, y, xerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]],
-                                  fmt="none", ecolor="#222222", elinewidth=1, capsize=2.5)  # fmt: skip
+                    axes.errorbar(
+                        mean,
+                        y,
+                        xerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]],
+                        fmt="none",
+                        ecolor="#222222",
+                        elinewidth=1,
+                        capsize=2.5,
+                    )
                 for claim in data.claims(metric, scenario, competitor):
                     signs.draw(axes, claim, y, "#111111", is_across=True)
         axes.set_title(scenario if len(data.scenarios) > 1 else "")
@@ -160,9 +167,12 @@ def _bars(figure: PaperFigure, data: _Data) -> Figure:
     grid[0].set_xlim(0, (1.35 if len(grid) == 1 else 1.6) * longest if longest > 0 else 1)
     return signs.explain(
         drawn,
-        [Patch(color=lighter("#444444", shade), label=data.label(metric))
-         for metric, shade in zip(figure.y, shades, strict=True) if metrics > 1],
-    )  # fmt: skip
+        [
+            Patch(color=lighter("#444444", shade), label=data.label(metric))
+            for metric, shade in zip(figure.y, shades, strict=True)
+            if metrics > 1
+        ],
+    )
 
 
 def _lines(figure: PaperFigure, data: _Data) -> Figure:
@@ -222,10 +232,16 @@ def _line(
             side = "left" if place == 0 else "right" if place == len(points) - 1 else "center"
             line = list(data.marks).index(competitor)
             axes.annotate(
-                f"{competitor}: {remark}", (at, 1.0), xycoords=("data", "axes fraction"),
-                xytext=(0, -2 - 11 * line), textcoords="offset points",
-                ha=side, va="top", fontsize=SMALL, color=mark.colour,
-            )  # fmt: skip
+                f"{competitor}: {remark}",
+                (at, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, -2 - 11 * line),
+                textcoords="offset points",
+                ha=side,
+                va="top",
+                fontsize=SMALL,
+                color=mark.colour,
+            )
 
 
 @dataclass

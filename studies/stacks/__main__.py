@@ -117,8 +117,11 @@ def row(stack: Stack, logs: Path) -> list[str]:
     summary, shared = alone.summary(after_s=AFTER_S), beside.summary(after_s=AFTER_S)
     flow = summary.flows[0]
     rates = [each.throughput_mbps for each in shared.flows]
-    flaws = [f"{name}: {trace.timing['late_p999_ms']:.1f} ms late" + _missed(trace)
-             for name, trace in (("alone", alone), ("beside", beside)) if trace.flaw is not None]  # fmt: skip
+    flaws = [
+        f"{name}: {trace.timing['late_p999_ms']:.1f} ms late" + _missed(trace)
+        for name, trace in (("alone", alone), ("beside", beside))
+        if trace.flaw is not None
+    ]
     return [
         stack.name,
         f"{flow.throughput_mbps:.2f}",

@@ -81,11 +81,9 @@ class Watch:
                 if not path.relative_to(self.folder).parts[0].startswith(_CACHES)
             ),
             sockets=frozenset(
-                line.split()[-1].decode()
-                for line in Path("/proc/net/unix").read_bytes().splitlines()
-                if inside in line
+                line.split()[-1].decode() for line in Path("/proc/net/unix").read_bytes().splitlines() if inside in line
             ),
-        )  # fmt: skip
+        )
 
     def left(self, before: Held, limit_s: float) -> dict[str, str]:
         """Return what is held beyond `before`, after waiting up to `limit_s` for it to go."""

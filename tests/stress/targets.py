@@ -107,6 +107,7 @@ class SeriesTarget(Target):
 
     def examples(self) -> list[bytes]:
         trip = {"timestamps": {"client": {"send": {"wall": 5_000_000_000}}}, "delay": {"rtt": 20_000_000}}
+        interval = {"sum": {"start": 0, "end": 1, "bits_per_second": 2e7}, "streams": [{"rtt": 40000}]}
         files: list[tuple[dict[str, object], str]] = [
             ({"time_unit": "s"}, "0 5.5\n1 7\n2.5 3\n"),
             ({}, "time_ms,delay (ms),throughput (kbit/s)\n0,20,1500\n1000,30,2500\n"),
@@ -116,6 +117,12 @@ class SeriesTarget(Target):
             ({}, "1 20 59.8 10.7 24806 10\n1 30 59.8 10.7 19169 10\n"),
             ({}, "timestamp,rtt,uplink,downlink\n1705744800616897349,0,0,-1\n1705744800626565141,120.1,72.4,47.6\n"),
             ({}, json.dumps({"round_trips": [trip]})),
+            ({}, json.dumps({"intervals": [interval]})),
+            (
+                {"column": 2},
+                'time,"DL, Mbit/s","UL, Mbit/s"\n2023-04-12 10:40:20.5 UTC,"5",6\n2023-04-12T10:40:22Z,7,"8"\n',
+            ),
+            ({"column": 3, "time_column": 2, "time_unit": "s"}, "a 0 5\nb 1 6\n"),
         ]
         return [json.dumps(options).encode() + b"\0" + content.encode() for options, content in files]
 

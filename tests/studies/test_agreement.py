@@ -197,8 +197,10 @@ def test_neighbours_run_in_other_engines_only_where_no_cause_is_known(tmp_path: 
 
 def test_a_table_counts_what_is_above_the_limit_by_cause() -> None:
     near = _queues(native=[19.0, 21.0])["native"]
-    ones = [agreement.Compared("g00", SCENARIO, _queues(ns3=[10.0], over_udp=[over_udp_ms], native=[20.0]), near)
-            for over_udp_ms in (19.0, 11.0, 11.0)]  # fmt: skip
+    ones = [
+        agreement.Compared("g00", SCENARIO, _queues(ns3=[10.0], over_udp=[over_udp_ms], native=[20.0]), near)
+        for over_udp_ms in (19.0, 11.0, 11.0)
+    ]
     assert "| queueing delay | 2 | 1 |" in agreement.summarise(ones)
 
 

@@ -166,5 +166,5 @@ def test_the_page_of_a_few_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "in 4 of 4 cells (shares: 2 of 2; mean queue: 1 of 1; p95 of the queue: 1 of 1)" in text
     assert (tmp_path / "linux" / "duel.png").stat().st_size > 1000
     league = report._league_of(lambda labelled: runs.measured(labelled, kept), lambda case: case)
-    assert set(league.results["generalisation"].results["competitor"]) == {"bbr", "cubic", "linux-cubic"}
+    assert set(league.alike.results["competitor"]) == {"bbr", "cubic", "linux-cubic"}
     assert "Native differs from Linux by at most 0.000." in text

@@ -22,6 +22,7 @@ from bbrgym.agents.train import TrainConfig
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.linux import engine as linux_engine
+from bbrgym.executors import EXECUTORS, ExecutorConfig
 
 CONF = Path(str(resources.files("bbrgym.conf")))
 CHOICES = {group.name: sorted(path.stem for path in group.glob("*.yaml")) for group in CONF.iterdir() if group.is_dir()}
@@ -124,3 +125,20 @@ def test_defaults_of_a_learner_are_those_of_the_code(algorithm: str, config: typ
     agent = plain(f"agent={algorithm}", SMALL)["agent"]
     assert config(**agent) == config()
     assert set(agent) == {f.name for f in dataclasses.fields(config)}
+
+
+@pytest.mark.parametrize("path", sorted((CONF / "benchmark" / "executor").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_file_of_an_executor_has_its_defaults(path: Path) -> None:
+    plain: Any = OmegaConf.to_container(OmegaConf.load(path))
+    assert ExecutorConfig.of(plain) == EXECUTORS[path.stem]()
+
+
+@pytest.mark.parametrize("path", sorted((CONF / "hydra" / "launcher").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_file_of_a_launcher_differs_from_its_executor_in_what_a_sweep_needs(path: Path) -> None:
+    plain: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    own = ("_target_", "_convert_", "_self_", "defaults", "retries", "resume")
+    executor = {name: value for name, value in plain.items() if name not in own}
+    if "name" in executor:
+        default = EXECUTORS[executor["name"]]().to_dict()
+        changed = {name for name, value in executor.items() if default[name] != value}
+        assert changed <= {"folder", "parameters"}

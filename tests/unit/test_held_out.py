@@ -6,14 +6,9 @@ from pathlib import Path
 import pytest
 
 from bbrgym.cli import main
-from studies.league.suites import CHANGING, compose_league
 
 HELD_OUT = ("rfc9743", "responsiveness")
 CHECKOUT = Path(__file__).parents[2]
-TESTING = {
-    "responsiveness": [CHECKOUT / "studies/league" / name for name in ("suites.py", "conf/experiment/league.yaml")]
-}
-"""Where the league tests with one of them; its presets that choose do not: `test_the_presets_that_choose…`."""
 CONF = Path(str(resources.files("bbrgym.conf")))
 
 
@@ -27,15 +22,8 @@ def test_it_cannot_be_trained_on(experiment: str, capsys: pytest.CaptureFixture[
 def test_nothing_that_trains_or_chooses_names_it(experiment: str) -> None:
     own = CONF / "experiment" / f"{experiment}.yaml"
     assert "no training and no choice between agents may use" in " ".join(own.read_text().replace("#", " ").split())
-    files = [*CONF.rglob("*.yaml"), *(CHECKOUT / "agents").rglob("*.py"), *(CHECKOUT / "studies/league").rglob("*.*")]
+    files = [*CONF.rglob("*.yaml"), *(CHECKOUT / "agents").rglob("*.py")]
     assert len(files) > 50
     for file in files:
-        if file.suffix in (".py", ".yaml") and file not in (own, *TESTING.get(experiment, ())):
+        if file.suffix in (".py", ".yaml") and file != own:
             assert experiment not in file.read_text(encoding="utf-8"), file
-
-
-@pytest.mark.parametrize("preset", ["validation", "choice"])
-def test_the_presets_that_choose_leave_it_out(preset: str) -> None:
-    chosen = compose_league([f"preset={preset}"])["league"]["only"]
-    assert chosen
-    assert not set(chosen) & set(CHANGING)

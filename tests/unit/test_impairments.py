@@ -82,8 +82,9 @@ def test_the_policer_is_a_token_bucket() -> None:
 
 def test_what_exceeds_the_policer_is_dropped_and_counted(native: Engine) -> None:
     """The bucket holds one packet: of three that are sent at once, one passes."""
-    scenario = dataclasses.replace(ONE_PACKET, policer_mbps=1, policer_burst_bytes=1040,
-                                   flows=(Flow("cubic", rtt_ms=40, size_bytes=3000),))  # fmt: skip
+    scenario = dataclasses.replace(
+        ONE_PACKET, policer_mbps=1, policer_burst_bytes=1040, flows=(Flow("cubic", rtt_ms=40, size_bytes=3000),)
+    )
     native.reset(scenario, SEED)
     rows = native.step(70)
     assert rows.link_row()["drops"] == 2

@@ -52,8 +52,14 @@ def test_bursts_have_their_length_and_share(loss: float, burst: float) -> None:
 
 
 def test_losses_in_bursts(native: Engine) -> None:
-    scenario = Scenario(rate_mbps=20, buffer_bdp=4, duration_s=8, loss=0.02, loss_burst_packets=8.0,
-                        flows=(Flow("bbr", rtt_ms=20, stop_s=6.0),))  # fmt: skip
+    scenario = Scenario(
+        rate_mbps=20,
+        buffer_bdp=4,
+        duration_s=8,
+        loss=0.02,
+        loss_burst_packets=8.0,
+        flows=(Flow("bbr", rtt_ms=20, stop_s=6.0),),
+    )
     trace = bbrgym.simulate(scenario, native, SEED)
     lost, sent = total(trace, "random_losses"), total(trace, "sent_packets")
     # 8 (2 - 2 x 0.02) packets of variance a burst: 0.003 is the deviation of the share.

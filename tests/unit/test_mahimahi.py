@@ -56,6 +56,24 @@ def test_bins_count_opportunities_and_the_trace_repeats(tmp_path: Path, bin_ms: 
         assert in_full(schedule, bins, bin_ms) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("from_s", [0, 0.1, 0.35, 2.6, 1000.05])
+def test_a_schedule_can_begin_anywhere_in_a_trace(tmp_path: Path, from_s: float) -> None:
+    times = sorted(int(time) for time in np.random.default_rng(3).integers(1, 701, size=90))
+    path = trace(tmp_path / "a", *times)
+    begin = round(from_s * 1e3)
+    opportunities = [turn + time for turn in range(0, begin + 4000, times[-1]) for time in times]
+    counts = [sum(begin + 50 * bin < time <= begin + 50 * (bin + 1) for time in opportunities) for bin in range(60)]
+    schedule = mahimahi.rate_schedule(path, duration_s=3, bin_ms=50, lowest_mbps=0.05, from_s=from_s)
+    assert in_full(schedule, 60, 50) == pytest.approx([max(0.05, count * 0.24) for count in counts])
+    given = {"rate_trace": {"file": str(path), "bin_ms": 50, "lowest_mbps": 0.05, "from_s": from_s}, "duration_s": 3}
+    assert Scenario.from_dict(given).rate_schedule == schedule
+
+
+def test_marks_of_the_byte_order_and_other_line_ends_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbf1\r\n2\r\n")
+    assert mahimahi.read_trace(tmp_path / "a").tolist() == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -79,6 +97,7 @@ def test_bad_files_are_refused_by_line(tmp_path: Path, text: str, message: str) 
     ("arguments", "message"),
     [
         ({"bin_ms": 0}, "bin_ms must be"),
+        ({"from_s": -1}, "from_s must be"),
         ({"duration_s": 1e6, "bin_ms": 1}, "at most 1,000,000 bins of bin_ms=1, got 1,000,000,000"),
     ],
 )

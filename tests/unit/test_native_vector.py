@@ -147,8 +147,9 @@ class TestStableBaselines3:
 
 class TestEverywhere:
     @pytest.mark.parametrize(
-        ("engine", "cwnd_scale"), [*(("native", scale) for scale in CWND_SCALES),
-                                   pytest.param("ns3", "ratio", marks=needs_ns3)])  # fmt: skip
+        ("engine", "cwnd_scale"),
+        [*(("native", scale) for scale in CWND_SCALES), pytest.param("ns3", "ratio", marks=needs_ns3)],
+    )
     def test_the_driver_of_simulate_equals_the_environment(self, engine: str, cwnd_scale: str) -> None:
         """The same observations, actions and rows, whichever of the two runs the agent."""
         weights = np.random.default_rng(2).normal(size=(2 * len(DEFAULT_FEATURES), 2))

@@ -30,8 +30,9 @@ def test_stale_rate_samples_do_not_raise_the_bandwidth(engine):
     """ns-3 keeps the interval of an older ACK but counts the new bytes; BBR then stays at twice the base RTT."""
 
     def mean_rtt_ms(algorithm: str) -> float:
-        scenario = Scenario(rate_mbps=10, buffer_packets=2000, duration_s=8, packet_bytes=1448,
-                            flows=(Flow(algorithm, rtt_ms=30),))  # fmt: skip
+        scenario = Scenario(
+            rate_mbps=10, buffer_packets=2000, duration_s=8, packet_bytes=1448, flows=(Flow(algorithm, rtt_ms=30),)
+        )
         return bbrgym.simulate(scenario, engine, SEED).summary(after_s=2).flows[0].rtt_mean_ms
 
     assert mean_rtt_ms("bbr") < 40
@@ -167,8 +168,13 @@ def test_the_queue_is_measured_as_it_is(engine):
 
 def test_a_timeout_in_probe_rtt_sends_one_packet(engine):
     """With nothing in flight, ns-3 reports a start of sending; that must not restore the window."""
-    scenario = Scenario(rate_mbps=10, buffer_bdp=2, duration_s=16, rate_schedule=((10.2, 0.02), (13.0, 10.0)),
-                        flows=(Flow("bbr", rtt_ms=40),))  # fmt: skip
+    scenario = Scenario(
+        rate_mbps=10,
+        buffer_bdp=2,
+        duration_s=16,
+        rate_schedule=((10.2, 0.02), (13.0, 10.0)),
+        flows=(Flow("bbr", rtt_ms=40),),
+    )
     rows = bbrgym.simulate(scenario, engine, 1).rows
     in_probe_rtt = rows[rows["mode"] == 3]
     assert in_probe_rtt["rto_count"].sum() > 0, "the scenario is there for a timeout in ProbeRTT"

@@ -37,7 +37,7 @@ PROSE = [
     )
     and file != "CHANGELOG.md"  # which says what was
 ]
-CONFIGURATIONS = (ROOT / "conf", ROOT / "studies" / "league" / "conf")
+CONFIGURATIONS = (ROOT / "conf", ROOT / "studies" / "conf")
 
 FOREIGN = {
     *("codel_impl.h", "markoviancc.cc", "ppo.yml", "ppo_continuous_action.py", "prague_sender.h", "rtt-window.cc"),

@@ -23,7 +23,6 @@ from bbrgym.benchmark.sandboxed import Sandbox
 from bbrgym.benchmark.score import Score, score_candidate
 from bbrgym.cli import main
 from examples import search
-from studies.league.suites import compose_league
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -82,12 +81,6 @@ def test_more_scenarios_begin_with_the_same_ones():
     small, large = ({draw.name: draw for draw in draw_scenarios(3, size)} for size in (1, 2))
     assert len(large) == 2 * len(small)
     assert all(large[name] == draw for name, draw in small.items())
-
-
-def test_the_constant_is_that_of_the_league():
-    entries = compose_league()["benchmark"]["competitors"]
-    (found,) = [one for one in entries if isinstance(one, dict) and one["name"] == "constant"]
-    assert Competitor.from_dict(found) == scores.CONSTANT
 
 
 def test_the_yardsticks_are_all_published_algorithms_and_ours():

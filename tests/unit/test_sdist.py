@@ -48,7 +48,11 @@ def test_a_wheel_that_is_built_from_the_sdist_works(sdist: Path, tmp_path: Path)
     # The folder comes before the installed package, and -S leaves out the hook of an editable installation.
     paths = [str(tmp_path / "site"), *(path for path in sys.path if path.endswith("site-packages"))]
     ran = subprocess.run(
-        [sys.executable, "-S", "-c", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-S", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     assert ran.stdout.startswith(str(tmp_path / "site"))

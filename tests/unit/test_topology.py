@@ -59,8 +59,13 @@ def test_acknowledgements_wait_for_the_reverse_link_to_the_ns(native: Engine) ->
 @pytest.mark.parametrize("algorithm", ["newreno", "bbr"])
 def test_acknowledgements_limit_the_forward_rate(native: Engine, algorithm: str) -> None:
     """RFC 3449, section 3.2: rate x data bytes / ACK bytes x packets for each ACK, here 0.08 x 1000 / 40 x 2 Mbit/s."""
-    scenario = Scenario(rate_mbps=100, reverse_rate_mbps=0.08, reverse_buffer_packets=100_000, duration_s=6,
-                        flows=(Flow(algorithm, rtt_ms=40),))  # fmt: skip
+    scenario = Scenario(
+        rate_mbps=100,
+        reverse_rate_mbps=0.08,
+        reverse_buffer_packets=100_000,
+        duration_s=6,
+        flows=(Flow(algorithm, rtt_ms=40),),
+    )
     trace = bbrgym.simulate(scenario, native, 1)
     assert link_column(trace, "reverse_utilisation")[20:] == pytest.approx(1)
     assert flow_column(trace, "delivery_rate_mbps")[20:, 0].mean() == pytest.approx(4, rel=0.01)

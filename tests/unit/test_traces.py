@@ -1,10 +1,14 @@
 """A folder of trace files as a benchmark, what public sets there are, and the synthetic set."""
 
 import logging
+import math
 import re
+import warnings
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.trace_sets import SYNTHETIC, statistics_of, write_synthetic
@@ -56,6 +60,66 @@ def test_a_trace_sets_the_mean_of_its_scenario(tmp_path: Path) -> None:
     assert (ping.rate_mbps, ping.flows[0].rtt_ms, ping.flows[0].rtt_schedule) == (20, 50.0, ((0.0, 40.0), (2.0, 60.0)))
     assert delay is not None
     assert delay.flows[0].rtt_schedule[:2] == ((0.0, 48.0), (0.01, 36.0))
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rtt_ms=st.floats(0.001, 10_000), rate_mbps=st.floats(0.01, 10_000))
+def test_a_constant_trace_sets_exactly_its_value(rtt_ms: float, rate_mbps: float, tmp_path: Path) -> None:
+    (tmp_path / "rtt.csv").write_text(f"time_s,rtt_ms\n0,{rtt_ms!r}\n")
+    (tmp_path / "rate.csv").write_text(f"time_s,rate_mbps\n0,{rate_mbps!r}\n")
+    rate, rtt = read_folder(tmp_path, TEMPLATE)
+    assert rate.scenario is not None
+    assert (rate.scenario.rate_mbps, rate.scenario.rate_schedule) == (rate_mbps, ((0.0, rate_mbps),))
+    assert rtt.scenario is not None
+    assert (rtt.scenario.flows[0].rtt_ms, rtt.scenario.flows[0].rtt_schedule) == (rtt_ms, ((0.0, rtt_ms),))
+
+
+def test_short_rtts_are_taken_and_set_the_bdp(tmp_path: Path) -> None:
+    for name, rtt_ms in (("a.csv", 0.04), ("b.csv", 0.14)):
+        (tmp_path / name).write_text(f"time_s,rtt_ms\n0,{rtt_ms}\n2,{rtt_ms * 2}\n")
+    bdps = [file.scenario.bdp_packets for file in read_folder(tmp_path, TEMPLATE) if file.scenario is not None]
+    assert bdps == pytest.approx([20e6 * 60e-6 / 8000, 20e6 * 210e-6 / 8000], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_s"),
+    [
+        ("time_s,rate_mbps\n0,5\n", 20),
+        ("time_s,rate_mbps\n0,0.14\n", 20),
+        ("time_s,rate_mbps\n0,5\n19,6\n", 20),  # all but the last second are alike
+        ("time_s,rtt_ms\n0,0.04\n", 20),
+        ("time_s,rate_mbps\n0,5\n", 1),
+        ("time_s,rate_mbps\n0,5\n", 0.2),
+    ],
+)
+def test_a_constant_trace_has_no_correlation_and_no_warning(text: str, duration_s: float, tmp_path: Path) -> None:
+    (tmp_path / "constant.csv").write_text(text)
+    (file,) = read_folder(tmp_path, {"duration_s": duration_s})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert math.isnan(statistics_of(file).memory)
+
+
+def test_the_command_prints_no_nan_and_no_zero_for_what_is_small(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lan.csv").write_text("time_s,rtt_ms\n0,0.04\n")
+    assert main(["traces", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "nan" not in printed
+    assert "0.04 ms" in printed
+
+
+def test_two_columns_are_named_and_the_folder_says_which(tmp_path: Path) -> None:
+    path = tmp_path / "5g.csv"
+    path.write_text("Timestamp,DL_bitrate,UL_bitrate\n2019.12.16_13.40.04,5000,100\n2019.12.16_13.40.05,6000,100\n")
+    (file,) = read_folder(tmp_path, TEMPLATE)
+    assert "DL_bitrate and UL_bitrate" in file.reason
+    assert "rate_trace.column" in file.reason
+    (tmp_path / "traces.yaml").write_text('"*.csv": {rate_trace: {column: DL_bitrate, unit: kbit/s}}\n')
+    (file,) = read_folder(tmp_path, TEMPLATE)
+    assert file.scenario is not None
+    assert file.scenario.rate_schedule == ((0.0, 5.0), (1.0, 6.0))
 
 
 def test_a_benchmark_leaves_out_bad_files_and_names_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -112,6 +176,15 @@ def test_the_synthetic_set_follows_from_its_seed(synthetic: Path, tmp_path: Path
         write_synthetic(tmp_path / str(seed), seed)
         for path in synthetic.iterdir():
             assert ((tmp_path / str(seed) / path.name).read_bytes() == path.read_bytes()) is is_equal
+
+
+def test_the_synthetic_set_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "subway.csv").write_text("mine\n")
+    assert main(["traces", "--synthetic", str(tmp_path)]) == 1
+    assert "subway.csv already" in capsys.readouterr().err
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("subway.csv", "mine\n")]
+    assert main(["traces", "--synthetic", str(tmp_path / "subway.csv")]) == 1
+    assert "subway.csv' cannot be written: " in capsys.readouterr().err
 
 
 def test_the_command_lists_the_public_sets(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ from waiting import free_port
 
 from bbrgym.cli import main
 from bbrgym.envs.columns import FLOW_COLUMNS
-from bbrgym.envs.linux import transfer
+from bbrgym.envs.linux import commands, transfer
 from bbrgym.envs.linux.transfer import Listening, Received, ReceivedInterval, Sent, SentInterval, Started
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace_file import load_trace
@@ -131,6 +131,7 @@ def test_commands_print_lines_json_and_rows(
     assert document["start"]["algorithm"] == "bbr"
     assert sum(interval["received_bytes"] for interval in document["intervals"]) == BYTES
     assert document["end"]["receiver"]["received_bytes"] == BYTES
+    assert "error" not in document
 
 
 def test_readers_of_iperf3_read_what_both_commands_print(capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,6 +166,77 @@ def test_readers_of_iperf3_read_what_both_commands_print(capsys: pytest.CaptureF
     assert retransmits == sent["end"]["sum_sent"]["retransmits"] == sent["end"]["sender"]["retransmissions"]
     assert all(interval["streams"][0]["snd_cwnd"] >= 1000 for interval in sent["intervals"])
     assert sent["end"]["streams"][0]["sender"]["min_rtt"] > 0
+
+
+def test_what_both_commands_print_is_read_as_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    arguments = ["receive", "--port", str(port), "--once", "--json", "--timeout", "60", "--interval", "0.02"]
+    other = threading.Thread(target=main, args=(arguments,))
+    other.start()
+    size = ["--bytes", "2e5", "--algorithm", "bbr", "--interval", "0.02"]
+    assert main(["send", f"127.0.0.1:{port}", *size, "--json", "--timeout", "60"]) == 0
+    other.join(60)
+    decoder, text = json.JSONDecoder(), capsys.readouterr().out.strip()
+    first, length = decoder.raw_decode(text)
+    for document in (first, json.loads(text[length:])):
+        path = tmp_path / "flow.json"
+        path.write_text(json.dumps(document))
+        scenario = Scenario.from_dict({"duration_s": 1, "rate_trace": {"file": str(path), "lowest_mbps": 0.01}})
+        total = document["intervals"][0]["sum"]
+        assert scenario.rate_schedule[0] == (0.0, max(total["bits_per_second"] / 1e6, 0.01))
+        rtts = [interval["streams"][0].get("rtt") for interval in document["intervals"]]
+        if measured := [rtt for rtt in rtts if rtt]:
+            flows = [{"rtt_trace": {"file": str(path)}}]
+            schedule = Scenario.from_dict({"duration_s": 1, "flows": flows}).flows[0].rtt_schedule
+            assert schedule[0] == (0.0, measured[0] / 1e3)
+
+
+def errors_of(document: dict[str, Any]) -> str:
+    """The error of a failed flow's document, as a reader of iperf3 finds it."""
+    assert document["end"] == {}
+    assert document["start"]["version"].startswith("bbrgym ")
+    return str(iperf3.TestResult(json.dumps(document)).error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["send", "127.0.0.1:1", "--algorithm", "bbr-stock"], "unknown algorithm 'bbr-stock'"),
+        (["send", "127.0.0.1:port"], "give the receiver as HOST:PORT"),
+        (["send", "127.0.0.1:1", "--timeout", "0.05"], "no answer from 127.0.0.1:1"),
+        (["send", "127.0.0.1:1", "--parameters", "beta"], "give parameters as name=number"),
+        (["receive", "--port", "99999"], "port must be"),
+    ],
+)
+def test_an_error_before_the_flow_is_a_document_too(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--json"]) == 1
+    printed = capsys.readouterr()
+    assert message in errors_of(json.loads(printed.out))
+    assert message in printed.err
+
+
+def test_an_error_within_the_flow_is_a_document_with_what_there_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = dict.fromkeys(FLOW_COLUMNS, 1.0)
+
+    def failing(error: BaseException) -> Any:
+        def events(*_: Any) -> Iterator[Any]:
+            yield Started("127.0.0.1:1", "127.0.0.1:2", 1000)
+            yield SentInterval(0.0, 0.5, row)
+            raise error
+
+        return events
+
+    for error, text, status in ((ConnectionError("gone"), "gone", 1), (KeyboardInterrupt(), "interrupted", 130)):
+        monkeypatch.setattr(commands, "send", failing(error))
+        assert main(["send", "127.0.0.1:1", "--json"]) == status
+        document = json.loads(capsys.readouterr().out)
+        assert errors_of(document) == text
+        assert document["start"]["connecting_to"] == {"host": "127.0.0.1", "port": 1}
+        assert [interval["sum"]["end"] for interval in document["intervals"]] == [0.5]
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""The league: the learned policy against every algorithm, over several suites."""
