@@ -150,8 +150,10 @@ class Study:
 
     def _kept(self, kept: Mapping[str, Entry]) -> str:
         """Return what every page says of its results."""
-        made = sorted({entry.made_with for entry in kept.values() if entry.made_with})
-        return f"[All results]({self.name}/runs.parquet)" + (f", made with {'; '.join(made)}." if made else ".")
+        found = {entry.made_with for entry in kept.values()}
+        made = "; ".join(sorted(found - {""}))
+        some = "some of them " if "" in found else ""  # of the others it is not known
+        return f"[All results]({self.name}/runs.parquet)" + (f", {some}made with {made}." if made else ".")
 
     def write(self) -> None:
         """Write the page and its figures."""

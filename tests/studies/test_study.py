@@ -2,7 +2,7 @@
 
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from in_process import ExecutorInThisProcess
 from ledger_jobs import NumberedJob, square
 from rich.console import Console
 
+from bbrgym.benchmark.ledger import Entry
 from bbrgym.envs.engine import EngineError
 from studies import __main__ as command
 from studies import study
@@ -95,6 +96,24 @@ def test_a_failed_job_keeps_the_others_and_fails_the_command(
 def test_a_partial_page_is_made_of_what_is_measured(squares: Callable[..., Study]) -> None:
     squares((2,)).measure(QUIET)
     assert squares((2, 3), template=TEMPLATE.replace("1\n", "1\nis_partial: true\n", 1)).render() == "# Squares\n\n4\n"
+
+
+@pytest.mark.parametrize(
+    ("made_with", "said"),
+    [
+        (("A", "A"), "[All results](squares/runs.parquet), made with A."),
+        (("B", "A"), "[All results](squares/runs.parquet), made with A; B."),
+        (("", "A"), "[All results](squares/runs.parquet), some of them made with A."),
+        (("", ""), "[All results](squares/runs.parquet)."),
+    ],
+)
+def test_a_page_says_with_what_its_results_were_made(
+    squares: Callable[..., Study], made_with: Sequence[str], said: str
+) -> None:
+    made = squares((2, 3), template=TEMPLATE + "{{ kept }}\n")
+    pairs = zip(made.jobs, made_with, strict=True)
+    made.ledger.keep({job.name: Entry(job.code, [{"square": 4}], one) for job, one in pairs})
+    assert made.render().splitlines()[-1] == said
 
 
 def test_only_jobs_with_a_text_in_their_name_are_measured(
