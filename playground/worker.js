@@ -11,9 +11,9 @@ let simulations = [];
 const policies = {};
 
 const calls = {
-  async load(url, given) {
+  async load(bytes, given) {
     Object.assign(policies, given);
-    module = await WebAssembly.compile(await (await fetch(url)).arrayBuffer());
+    module = await WebAssembly.compile(bytes);
     makeEngine();
     const { flowColumns, linkColumns, algorithms } = engine;
     return { flowColumns, linkColumns, algorithms };
