@@ -217,7 +217,10 @@ def measure() -> str:
     ratios = [of_browser / of_native for of_browser, of_native in zip(browser, native, strict=True)]
     rows = [
         ["module", f"{len(module) / 1e6:.2f} MB, {len(brotli.compress(module)) / 1e3:.0f} kB by brotli"],
-        ["page, with the module in it", f"{len(whole) / 1e6:.2f} MB, {len(brotli.compress(whole)) / 1e3:.0f} kB by brotli"],
+        [
+            "page, with the module in it",
+            f"{len(whole) / 1e6:.2f} MB, {len(brotli.compress(whole)) / 1e3:.0f} kB by brotli",
+        ],
         [f"first picture in Chromium {version}", f"{first_ms / 1e3:.2f} s"],
         ["Chromium, simulated seconds per second", f"{statistics.median(browser):.0f}"],
         ["Node", f"{statistics.median(node):.0f}" if node else "not installed"],

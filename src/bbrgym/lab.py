@@ -163,7 +163,7 @@ def name_runs(paths: Iterable[Path], root: Path) -> list[SavedRun]:
 
 
 def _names_of_plan(benchmark: Path) -> dict[str, list[tuple[int, str, str]]]:
-    """Return place, scenario and title of each run in a benchmark's plan, by its key; one run may have several names."""
+    """Return place, scenario and title of each run of a benchmark's plan, by key; a run may have several names."""
     names: dict[str, list[tuple[int, str, str]]] = {}
     try:
         plan = json.loads((benchmark / "benchmark.json").read_text(encoding="utf-8"))

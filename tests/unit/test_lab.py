@@ -116,9 +116,7 @@ def test_runs_of_a_damaged_plan_are_described(served: Lab, plan: str) -> None:
     assert run["title"] == "bbr + cubic, 7 Mbit/s, seed 7, native"
 
 
-def test_the_list_has_the_newest_runs_and_says_how_many_there_are(
-    served: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_list_has_the_newest_runs_and_says_how_many_there_are(served: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab, "_MOST_RUNS", 2)
     for seed in (1, 2, 3):
         served.save(seed, at_s=seed)
