@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gzip
 import json
 import re
 import shutil
@@ -89,7 +90,7 @@ def one_file(module: Path) -> str:
     def script(found: re.Match[str]) -> str:
         name, attributes = found[1], found[2].removeprefix(" defer")
         if name == "data.json":
-            engine = base64.b64encode(module.read_bytes()).decode()
+            engine = base64.b64encode(gzip.compress(module.read_bytes(), mtime=0)).decode()
             content = {**data(), "engine": engine, "worker": without_modules("worker.js")}
             text = json.dumps(content).replace("<", "\\u003c")
         else:

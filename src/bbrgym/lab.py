@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.trace_file import load_trace
-from bbrgym.files import DAMAGES
+from bbrgym.files import DAMAGES, damage
 
 PAGE: Final = Path(__file__).parents[2] / "build" / "playground"
 """What `make playground` writes."""
@@ -183,7 +183,7 @@ def _describe(path: Path) -> str:
         origin = json.loads(read_schema(path).metadata[b"bbrgym"])
         algorithms = " + ".join(flow["algorithm"] for flow in origin["scenario"]["flows"][:_MOST_FLOWS])
         return f"{algorithms}, {origin['scenario']['rate_mbps']:g} Mbit/s, seed {origin['seed']}, {origin['engine']}"
-    except (OSError, *DAMAGES):
+    except DAMAGES:
         return f"{path.stem}: cannot be read"
 
 
@@ -194,8 +194,8 @@ def plain_run(path: Path) -> dict[str, Any]:
     """
     try:
         trace = load_trace(path)
-    except (OSError, ValueError) as error:
-        return {"error": str(error)}
+    except DAMAGES as error:
+        return {"error": f"{path} cannot be read: {damage(error)}"}
     if len(trace.scenario.flows) > _MOST_FLOWS:
         return {"error": f"the page shows at most {_MOST_FLOWS} flows, and this run has {len(trace.scenario.flows)}"}
     return {

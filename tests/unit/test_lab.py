@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow.parquet
 import pytest
 from in_process import ExecutorInThisProcess
 
@@ -127,11 +128,17 @@ def test_the_list_has_the_newest_runs_and_says_how_many_there_are(served: Lab, m
     assert served.run("evaluate/one/traces/seed_1.parquet")["seed"] == 1
 
 
-def test_a_file_that_is_no_trace_is_named(served: Lab) -> None:
-    served.save(7).write_bytes(b"no Parquet")
+@pytest.mark.parametrize("origin", [None, "", "null", "5", "{}", '{"scenario": {}}', '{"scenario": {"flows": [{}]}}'])
+def test_a_file_that_is_no_trace_is_named(served: Lab, origin: str | None) -> None:
+    path = served.save(7)
+    if origin is None:
+        path.write_bytes(b"no Parquet")
+    else:
+        table = pyarrow.parquet.read_table(path)
+        pyarrow.parquet.write_table(table.replace_schema_metadata({"bbrgym": origin}), path)
     (run,) = served.runs()
     assert "seed_7" in run["title"]
-    assert served.run(run["key"])["error"]
+    assert "seed_7" in served.run(run["key"])["error"]
 
 
 @pytest.mark.parametrize(
