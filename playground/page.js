@@ -8,6 +8,9 @@ import { LINEAR, scenariosOf, setRate, settingsOf, settingsOfSaved, toCsv, toYam
 
 const byId = (id) => document.getElementById(id);
 const savedRuns = byId('runs');
+window.addEventListener('unhandledrejection', ({ reason }) => { byId('error').textContent = reason?.message ?? reason; });
+window.addEventListener('error', ({ message }) => { byId('error').textContent = message; });
+
 const data = JSON.parse(byId('data').textContent);
 // Of a blob, because a page that was opened from a folder starts no worker by its path.
 const script = URL.createObjectURL(new Blob([data.worker], { type: 'text/javascript' }));
@@ -29,9 +32,6 @@ export function call(name, ...values) {
   worker.postMessage({ id: ++lastId, call: name, values });
   return new Promise((resolve, reject) => answers.set(lastId, { resolve, reject }));
 }
-
-window.addEventListener('unhandledrejection', ({ reason }) => { byId('error').textContent = reason?.message ?? reason; });
-window.addEventListener('error', ({ message }) => { byId('error').textContent = message; });
 
 const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
 const policies = Object.fromEntries(Object.entries(data.policies).map(([name, base64]) => [name, bytesOf(base64)]));
@@ -66,9 +66,9 @@ function withWeights(bytes, weights) {
 
 function open(given, problem = '') {
   const preset = data.presets.find(({ name }) => name === given.preset);
+  restart(0);
   showSettings(given, preset.text, preset.title);
   byId('notice').textContent = problem;
-  restart(0);
 }
 
 function openLink() {
@@ -103,6 +103,7 @@ function restart(until_s) {
   catchUp_s = until_s;
   toStart = true;
   toShow = null;
+  if (savedRuns.value) byId('story').textContent = 'The scenario of a saved run, simulated in this page.';
   savedRuns.value = '';
 }
 

@@ -358,6 +358,7 @@ def test_the_lab_shows_saved_runs_beside_the_same_simulation(browser: Any, tmp_p
         ]
         page.find("#restart").click()
         page.wait("one run", lambda state: len(state["rows"]) == 1)
+        assert "Run A" not in page.find("#story").text
         again = page.finish()
         assert again["scores"] == state["scores"][:1]
         assert page.find("#runs").get_attribute("value") == ""
