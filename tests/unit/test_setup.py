@@ -31,6 +31,8 @@ case "$1 $2" in
 esac
 """
 
+HASH_SOURCES = "src/hash_sources.py"
+
 
 class Checkout:
     """What `make setup` needs of a checkout, and a PATH with the wanted interpreters only."""
@@ -43,7 +45,8 @@ class Checkout:
         self.has_pip.touch()
         for name in (".ci", "baselines/cc", "envs", "ns3_scratch", "tests/cc"):
             (self.folder / name).mkdir(parents=True)
-        for name in ("Makefile", ".ci/make_venv", "pyproject.toml", "constraints.txt", "CMakeLists.txt"):
+        for name in ("Makefile", ".ci/make_venv", "pyproject.toml", "constraints.txt", "CMakeLists.txt", HASH_SOURCES):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, self.folder / name)
         self.bin.mkdir()
         for tool in TOOLS:
