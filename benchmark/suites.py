@@ -84,11 +84,16 @@ class Criterion:
         return "" if self.than is not None else self.figure.form
 
     @property
+    def thresholds(self) -> list[float]:
+        """What the metric must be at least and at most."""
+        return [bound for bound in (self.at_least, self.at_most) if bound is not None]
+
+    @property
     def needed(self) -> str:
         """`>= 0.95`."""
         bounds = ((">=", self.at_least), ("<=", self.at_most))
         return " and ".join(
-            f"{sign} {format(bound, '.3g')}" if not self.form.endswith("%") else f"{sign} {100 * bound:.3g}%"
+            f"{sign} {bound:.12g}" if not self.form.endswith("%") else f"{sign} {100 * bound:.12g}%"
             for sign, bound in bounds
             if bound is not None
         )
