@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bbrgym.baselines import registry
-from bbrgym.checks import check_name, integer
+from bbrgym.checks import check_name, integer, read_parameters
 from bbrgym.envs.linux.iperf_json import Document, failure
 from bbrgym.envs.linux.transfer import (
     DEFAULT_PORT,
@@ -65,7 +65,7 @@ def _send(options: argparse.Namespace, out: _Output) -> int:
     flow = Flow(
         options.algorithm,
         size_bytes=options.bytes,
-        parameters=dict(_parameter(given) for given in options.parameters),
+        parameters=read_parameters(options.parameters),
         policy=options.policy,
         ecn=options.ecn,
         transport=options.transport,
@@ -174,14 +174,6 @@ def _parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Na
     parser.add_argument("--timeout", type=float, default=10.0)
     parser.add_argument("--json", action="store_true")
     return parser.parse_args(arguments)
-
-
-def _parameter(given: str) -> tuple[str, float]:
-    name, _, value = given.partition("=")
-    try:
-        return name, float(value)
-    except ValueError:
-        raise ValueError(f"give parameters as name=number, got {given!r}") from None
 
 
 def _row(interval: str, cells: tuple[str, ...]) -> str:

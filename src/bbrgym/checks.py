@@ -116,6 +116,27 @@ def integer(text: str) -> int:
     return int(text) if text.lstrip("+-").isdecimal() else check_integer("the argument", float(text))
 
 
+def read_parameters(settings: Iterable[str]) -> dict[str, float]:
+    """Return the parameters of an algorithm that a command line gives as `name=number`.
+
+    Raises:
+        ValueError: one is no such setting, or is given twice.
+    """
+    found: dict[str, float] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not (name and equals):
+            raise ValueError(f"give parameters as name=number, got {setting!r}")
+        if name in found:
+            raise ValueError(f"parameter {name} must be given once, got {found[name]:g} and {text}")
+        try:
+            found[name] = float(text)
+        except ValueError:
+            raise ValueError(f"parameter {name} must be a number, got {text!r}") from None
+        check_number(f"parameter {name}", found[name])
+    return found
+
+
 def keep_integers(record: object, *names: str, prefix: str = "", **bounds: Any) -> None:
     """Check fields of a frozen dataclass by `check_integer`, and store them as int; errors name them after a prefix."""
     for name in names:

@@ -18,12 +18,22 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bbrgym.checks import check_integer, check_name
+from bbrgym.checks import check_integer, check_name, check_number, read_parameters
 from bbrgym.conf import choices
 from bbrgym.envs.engine import EngineError
+from bbrgym.files import check_writable
 from bbrgym.hydra_task import Task, add_overrides, complete_with_hydra, run_explained, run_with_hydra
 from bbrgym.interruption import run_interruptible
-from bbrgym.output import OPTIONS, is_json, printing, tell
+from bbrgym.output import (
+    NO_READER,
+    OPTIONS,
+    discard_output,
+    has_no_reader,
+    is_json,
+    prepare_output,
+    printing,
+    tell,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,10 +48,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what follows `bbrgym` on the command line; None reads them from there.
 
     Returns:
-        The exit status: 0, 1 after an error with a message, 2 for an unknown command, 130 after Ctrl-C, 143 after
-        SIGTERM.
+        The exit status: 0, 1 after an error with a message, 2 for an unknown command, 130 after Ctrl-C, 141 if nobody
+        reads what it prints, 143 after SIGTERM.
     """
-    return run_interruptible("bbrgym", lambda: _main(arguments))
+    prepare_output()
+    try:
+        status = run_interruptible("bbrgym", lambda: _main(arguments))
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as error:
+        if not has_no_reader(error):
+            raise
+        discard_output()
+        return NO_READER
+    return status
 
 
 def _main(arguments: Sequence[str] | None) -> int:
@@ -313,14 +332,15 @@ def _score(arguments: list[str]) -> int:
     options = parser.parse_intermixed_args(arguments)
     check_name("engine of a score", options.engine, ("native", "linux"))
     check_integer("--seed", options.seed, at_least=0, below=2**31, or_none=True)
-    parameters = {}
-    for setting in options.parameters:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ValueError(f"give parameters as name=number, got {setting!r}")
-        parameters[name] = float(value)
+    if options.at_least is not None:
+        check_number("--at-least", options.at_least, at_least=0, at_most=1)
+    parameters = read_parameters(options.parameters)
+    page = options.html
+    if page is not None:
+        check_writable("--html", page)
 
     from bbrgym.benchmark.candidate import Candidate
+    from bbrgym.benchmark.statistics import number_text
 
     candidate = Candidate.of(options.what, parameters, options.engine)
     console = make_console()
@@ -350,13 +370,19 @@ def _score(arguments: list[str]) -> int:
         report.print_replay(score, console)
     else:
         report.print_score(score, console)
-    page = options.html
     if page is not None:
         report.write_page(score, page)
-    is_enough = options.at_least is None or score.value.value >= options.at_least
-    wanted = "" if options.at_least is None else f"; {'at least' if is_enough else 'below'} {options.at_least:g}"
+    is_enough = not score.has_failed and (options.at_least is None or score.value.value >= options.at_least)
+    facts = [f"{score.seconds:.0f} s"]
+    if options.at_least is not None:
+        value = number_text(score.value.value, ".3f", beside=[options.at_least])
+        facts.append(f"{value} is {'at least' if is_enough else 'below'} {options.at_least:.12g}")
+    if score.has_failed:
+        facts.append("it failed in every scenario")
+    if page is not None:
+        facts.append(f"page: {page}")
     tell(
-        f"{score.seconds:.0f} s{wanted}" + ("" if page is None else f"; page: {page}"),
+        "; ".join(facts),
         report.to_dict(score) | {"is_enough": is_enough, "page": None if page is None else str(page)},
     )
     return 0 if is_enough else 1
@@ -678,7 +704,7 @@ COMMANDS: dict[str, Command] = {
         examples=(
             "bbrgym score examples/aimd.c",
             "bbrgym score bbr3 --seed 7 --html bbr3.html",
-            "bbrgym score mine.c alpha=2 --at-least 0.5 --json",
+            "bbrgym score mine.c increase=2 --at-least 0.5 --json",
             "bbrgym score package.module:decide --no-rfc9743",
             "bbrgym score --engine linux stack.yaml --at-least 0.75",
         ),

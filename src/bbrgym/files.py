@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -71,6 +72,21 @@ def is_local(path: Path) -> bool:
 def write_text(path: Path, text: str) -> None:
     """Write `text` in UTF-8 in one atomic move."""
     replace_file(path, lambda to: to.write_text(text, encoding="utf-8"))
+
+
+def check_writable(name: str, path: Path) -> None:
+    """Check before long work that a file can be written at its end; errors call it `name`.
+
+    Raises:
+        ValueError: `--html: 'nowhere/page.html' cannot be written: No such file or directory`.
+    """
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise ValueError(f"{name}: '{path}' cannot be written: {error.strerror}") from error
 
 
 def write_json(path: Path, content: object) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bbrgym.conf import groups
 from bbrgym.envs.engine import EngineError
 from bbrgym.interruption import raise_if_interrupted
-from bbrgym.output import is_quiet
+from bbrgym.output import NO_READER, has_no_reader, is_quiet
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -39,6 +39,8 @@ def run_with_hydra(task: Task, config_name: str, arguments: Sequence[str]) -> in
             except _Rejected as rejected:
                 raise rejected.error from rejected.error.__cause__
     except SystemExit as left:
+        if has_no_reader(left):
+            raise
         return left.code if isinstance(left.code, int) else int(left.code is not None)
     return 0
 
@@ -97,6 +99,8 @@ class Task:
             return self.function(plain, directory)
         except Exception as error:
             raise_if_interrupted()
+            if has_no_reader(error):
+                raise SystemExit(NO_READER) from error
             if is_job or not is_explained(error):  # that of a job comes after the other jobs
                 raise
             print(f"bbrgym: {error}", file=sys.stderr)
@@ -211,7 +215,7 @@ def run_explained(name: str, command: Callable[[], int]) -> int:
         return command()
     except Exception as error:
         raise_if_interrupted()
-        if not is_explained(error):
+        if has_no_reader(error) or not is_explained(error):
             raise
         print(f"{name}: {error}", file=sys.stderr)
         return 1

@@ -18,6 +18,7 @@ from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.cli import COMMANDS, main
 from bbrgym.conf import choices
 from bbrgym.files import sqlite_url
+from bbrgym.hydra_task import run_explained
 
 SMALL = [
     *("engine.name=fake", "scenario=single", "scenario.duration_s=2", "tracking=none", "agent.n_steps=32"),
@@ -66,6 +67,69 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+CLOSED = """
+import io, os, sys
+from bbrgym.cli import COMMANDS, main
+def run(*arguments):
+    reader, writer = os.pipe()
+    os.close(reader)  # as `| head` does after its lines
+    os.dup2(writer, 1)
+    os.close(writer)
+    sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False))
+    status = main(arguments)
+    sys.stdout.close()
+    print(status, *arguments[:2], file=sys.stderr)
+for name in COMMANDS:
+    run(name, "--help")
+for arguments in ([], ["--version"], ["traces"], ["traces", "--synthetic", "made"], ["header"], ["report", "nowhere"]):
+    run(*arguments)
+small = sys.argv[1:]
+run("train", *small, "output_dir=first")
+run("train", *small, "output_dir=second", "--json")
+run("train", "-m", *small, "seed=1,2")
+run("benchmark", "experiment=demo", "benchmark.competitors=[bbr]", "benchmark.seeds=[1]", "tracking=none",
+    "benchmark.engine=native", "benchmark.scenarios.duel_20mbps_5bdp.duration_s=2", "benchmark.executor.workers=1")
+"""
+
+
+def test_a_command_whose_output_nobody_reads_ends_without_a_traceback() -> None:
+    search = ["agent=cma", "agent.population=4", "agent.scenarios=1", "scenario=single", "scenario.duration_s=2"]
+    search += ["train.total_steps=64", "train.eval_episodes=1", "tracking=none"]
+    done = subprocess.run([sys.executable, "-c", CLOSED, *search], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Broken pipe" not in done.stderr
+    statuses = [
+        line for line in done.stderr.splitlines() if line[:4] in ("141 ", "1 re", "0 tr", "1 tr", "0 be", "1 be")
+    ]
+    assert [line for line in statuses if not line.startswith("141")] == ["1 report nowhere"]  # it printed nothing
+    assert len(statuses) == len(COMMANDS) + 6 + 4 - 1
+
+
+def test_the_end_of_another_pipe_is_not_taken_for_that_of_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> int:
+        raise BrokenPipeError("of a worker")
+
+    assert run_explained("bbrgym", fail) == 1
+    assert "of a worker" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_terminal_of_any_encoding_gets_tables(encoding: str) -> None:
+    code = (
+        "import sys; from bbrgym.cli import main; from bbrgym.output import prepare_output\n"
+        "prepare_output()\nprint('µ … ─ 本')\nsys.exit(main(['traces', '--synthetic', 'made']))"
+    )
+    env = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env)
+    assert done.returncode == 0, done.stderr
+    first, *table = done.stdout.decode(encoding).splitlines()
+    plain = {"ascii": "u ... - ?", "latin-1": "µ ... - ?", "utf-8": "µ … ─ 本"}
+    assert first == plain[encoding]
+    assert any("leo.csv" in line for line in table)
+    assert ("─" in "".join(table)) == (encoding == "utf-8")
 
 
 @pytest.mark.parametrize(
