@@ -87,6 +87,11 @@ class LinuxScore:
         share = found.count("pass") / counted if counted >= len(found) / 2 else math.nan
         return Estimate(share, math.nan, math.nan, counted)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether its programs failed in every scenario that has run."""
+        return bool(self.errors) and not any(one.competitor == OWN for one in self.verdicts.judgements)
+
     def judgements(self, suite: str) -> list[Judgement]:
         """Return what was measured for the criteria of a suite."""
         return [one for one in self.verdicts.judgements if one.suite == suite]
