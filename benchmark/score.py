@@ -551,8 +551,9 @@ def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool, has_ru
 
 def _confined(candidate: Candidate, seconds: float) -> dict[str, Any]:
     """Return the fields of a job that say what code it runs, and what it may take: `seconds`, and longer in Python."""
-    # Python decides ten times per second and flow, which takes longer than to simulate.
-    limits = (10 * seconds, 4096) if candidate.confinement == "python" else (seconds, MEBIBYTES)
+    # Python decides ten times per second and flow, which takes longer than to simulate. What never returns is ended by
+    # the limit of a decision.
+    limits = (25 * seconds, 4096) if candidate.confinement == "python" else (seconds, MEBIBYTES)
     return {
         "confinement": candidate.confinement, "library": candidate.competitor.file, "function": candidate.function,
         "seconds": limits[0], "mebibytes": limits[1],

@@ -90,7 +90,8 @@ class LinuxScore:
     @property
     def has_failed(self) -> bool:
         """Whether its programs failed in every scenario that has run."""
-        return bool(self.errors) and not any(one.competitor == OWN for one in self.verdicts.judgements)
+        has_run = [competitor for _, competitor in self.late] + [one.competitor for one in self.verdicts.judgements]
+        return bool(self.errors) and OWN not in has_run
 
     def judgements(self, suite: str) -> list[Judgement]:
         """Return what was measured for the criteria of a suite."""

@@ -363,7 +363,11 @@ def test_the_fitness_of_a_candidate_that_never_returns_takes_three_runs(
 
 def test_details_say_for_each_scenario_what_is_lacking_or_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text("def good(row):\n    return 1.1, 1.0\ndef bad(row):\n    return None\n")
+    Path("mine.py").write_text(
+        "def good(row):\n    return 1.1, 1.0\n"
+        "def bad(row):\n    return None\n"
+        "def late(row):\n    return {'cwnd_packets': float('nan'), 'pacing_rate_mbps': 9.0}\n"
+    )
     for what in (str(EXAMPLES / "vegas.c"), "newreno", str(REFERENCE), "mine:good"):
         found = bbrgym.score(what, scenarios=3, details=True)
         assert found.value == bbrgym.score(what, scenarios=3)
@@ -374,12 +378,13 @@ def test_details_say_for_each_scenario_what_is_lacking_or_what_failed(tmp_path: 
             assert one.value == min(1.0, one.fair_power / one.best_fair_power)
             assert (one.reason == "") == (one.value == 1)
             assert one.value == 1 or re.search(rf"{one.best} 0\.\d+; lacks (fairness|utilisation|delay)", one.reason)
-    for body, reason in (
-        (HOSTILE["NaN"], "chose window nan"),
-        (HOSTILE["fork bomb"], "made a system call"),
-        (None, "the callable chose None at 0 s"),
+    for kind, reason in (
+        ("NaN", "chose window nan"),
+        ("fork bomb", "made a system call"),
+        ("mine:bad", "the callable chose None at 0 s: it must be the pair"),
+        ("mine:late", "s: cwnd_packets must be a finite number >= 0, got nan"),
     ):
-        what = "mine:bad" if body is None else write_hostile(tmp_path, body)
+        what = write_hostile(tmp_path, HOSTILE[kind]) if kind in HOSTILE else kind
         found = bbrgym.score(what, scenarios=3, details=True)
         assert (found.value, len(found.scenarios)) == (0, 3)
         assert all(one.has_failed and reason in one.reason for one in found.scenarios)
