@@ -15,7 +15,7 @@ from bbrgym.envs.engine import ENGINES, Engine, EngineError, load_entry_point, m
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import Sharing
 from bbrgym.envs.sharing_meter import SharingMeter
-from bbrgym.envs.trace import Trace, simulate
+from bbrgym.envs.trace import Policy, Trace, simulate
 
 Measured = dict[str, Any]
 """Of a run: `SHARING`, `throughputs_mbps` and `rtts_ms` of its flows; or `error`, why there is nothing."""
