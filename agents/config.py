@@ -8,6 +8,7 @@ from typing import Final
 from bbrgym.baselines.policy_file import ACTIVATIONS
 from bbrgym.checks import check_integer, check_name, check_number, keep_integers
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.sharing import check_measured
 
 ALGORITHMS: Final[dict[str, tuple[str, ...]]] = {
     "ppo": ("torch",),
@@ -131,6 +132,8 @@ class SearchConfig:
                 f"agent.fitness={self.fitness} needs endless flows, but the scenario has flows with size_bytes or a "
                 "workload: use agent.fitness=reward"
             )
+        if self.fitness != "reward" and not spec.distribution.is_drawn:
+            check_measured(spec.distribution.example, self.warmup)
 
 
 def _check_networks(config: PPOConfig | SearchConfig, *names: str) -> None:

@@ -19,6 +19,7 @@ from bbrgym.agents.tracking import Tracker
 from bbrgym.benchmark.metrics import COMPLETION, MOST_FLOWS_ALONE, measure
 from bbrgym.checks import check_keys, check_number, check_seeds
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.sharing import check_measured
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.envs.trace_file import save_trace
 from bbrgym.extras import require
@@ -120,6 +121,8 @@ def read_evaluation(config: Mapping[str, Any]) -> tuple[Agent, EpisodeSpec, list
     seeds = check_seeds("seeds", seeds if isinstance(seeds, list | tuple) else [seeds])
     warmup = config.get("warmup", 0.25)
     check_number("warmup", warmup, at_least=0, below=1)
+    if not spec.distribution.is_drawn:
+        check_measured(spec.distribution.example, warmup)
     return agent, spec, seeds, warmup
 
 

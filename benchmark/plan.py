@@ -21,6 +21,7 @@ from bbrgym.checks import check_integer, check_keys, check_name, check_number, c
 from bbrgym.envs.engine import DEFAULT_ENGINE, EngineDescription, check_algorithms, describe_engine, read_policies
 from bbrgym.envs.flow_command import DataFrom, check_commands
 from bbrgym.envs.scenario import DRIVER, Scenario, Transport
+from bbrgym.envs.sharing import check_measured
 from bbrgym.executors import ExecutorConfig, LocalConfig
 
 
@@ -212,6 +213,11 @@ class Benchmark:
         check_number("step_ms", self.step_ms, above=0)
         keep_integers(self, "retries", at_least=0)
         check_number("warmup", self.warmup, at_least=0, below=1)
+        for name, scenario in self.scenarios.items():
+            try:
+                check_measured(scenario, self.warmup)
+            except ValueError as error:
+                raise ValueError(f"scenario {name!r}: {error}") from None
 
 
 @dataclass(frozen=True)

@@ -214,7 +214,8 @@ def _packets_per_rtt(rows: FlowRows, scenario: Scenario) -> float:
 def _send_ratio(rows: FlowRows, scenario: Scenario) -> float:
     payload = scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)
     sent_mbit = sum(row["send_rate_mbps"] * row["active_s"] for row in rows)
-    return float(sent_mbit / (payload * rows[0]["link_rate_mbps"] * rows[0]["link_active_s"]))
+    sendable_mbit = payload * rows[0]["link_rate_mbps"] * rows[0]["link_active_s"]
+    return float(sent_mbit / sendable_mbit) if sendable_mbit else math.nan
 
 
 def _fair_power(rows: FlowRows, scenario: Scenario) -> float:

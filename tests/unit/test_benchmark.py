@@ -394,6 +394,10 @@ BBR = {"algorithm": "bbr"}
         ({"roles": [1]}, r"roles in scenario 'alone' .*\[0, 1\), got 1"),
         ({"executor": {"name": "slurm", "cluster": "x"}}, "executor.cluster 'x'"),
         ({"agent": "nowhere"}, "no trained agent in 'nowhere'"),
+        (
+            {"scenarios": {"early": {"duration_s": 4, "flows": [{"stop_s": 0.5}, {"stop_s": 1.0}]}}},
+            r"scenario 'early': no flow sends after the warm-up: warmup=0\.25 .*last stop_s is 1:",
+        ),
     ],
 )
 def test_a_bad_configuration_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:

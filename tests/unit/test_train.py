@@ -500,6 +500,10 @@ def test_a_bad_evaluation_is_refused(tmp_path: Path) -> None:
         ({"seeds": [1, 1]}, r"seeds .*got \[1, 1\]"),
         ({"warmup": 1}, r"warmup must be in \[0, 1\), got 1"),
         ({"seed": 1}, "an evaluation: unknown key 'seed' .*known: name"),
+        (
+            {"scenario": {"duration_s": 4, "flows": [{"algorithm": "agent", "stop_s": 1}]}},
+            r"no flow sends after the warm-up: warmup=0\.25 .*last stop_s is 1:",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             evaluate(good | changes, tmp_path / "out", quiet())
