@@ -217,7 +217,11 @@ class Scenario:
         loss: probability that a data packet is lost on the link at random, after the queue.
         loss_burst_packets: average number of packets lost in a row (Gilbert's model: a good state in which nothing is
             lost, a bad one in which everything is), or None. Without one of the two lengths, losses are independent.
+            Time does not end such a burst: a lone flow that has stopped sends one packet per probe timeout, and each
+            timeout is twice as long as the one before, so a burst can stop it for the rest of the run. For links
+            whose fading ends by itself, use `loss_burst_ms`.
         loss_burst_ms: average time for which everything is lost, in ms, at the share `loss` of the time, or None.
+            Such a burst ends whether packets come or not.
         reordering: probability that a data packet is late behind the link, so that the packets behind it overtake it.
         reordering_ms: how much later it arrives, in ms.
         policer_mbps: rate of a token-bucket policer in front of the queue, in Mbit/s of bytes on the wire, or None. It
