@@ -83,7 +83,7 @@ class Reward:
 
         mean(ln(rate / fair_share)) - 0.5 * (rtt_mean - base_rtt) / longest_base_rtt - lost / sent
 
-    with the mean over all flows of the link. Its maximum, 0, is a full link that is shared equally, without queue and
+    with the mean over all flows of the link, and delay and losses of the flow itself. Its maximum, 0, is a full link that is shared equally, without queue and
     loss. With these weights a queue of a fifth of an RTT costs as much as a tenth of the throughput, and so does one
     lost packet in ten.
 
