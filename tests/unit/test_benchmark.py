@@ -424,6 +424,20 @@ def results_of(jain: dict[str, list[float]], queue: dict[str, list[float]]) -> p
     return pd.DataFrame(rows)
 
 
+def test_the_summary_says_where_all_seeds_give_the_same_run() -> None:
+    results = results_of({"calm": [0.5, 0.5], "noisy": [0.5, 0.6]}, {"calm": [1, 1], "noisy": [1, 2]})
+
+    def shown(frame: pd.DataFrame) -> str:
+        console = Console(file=io.StringIO(), width=120)
+        print_summary(frame, console)
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue()
+
+    assert "identical rows in 1 of 2 pairs of scenario and competitor, for example calm in s" in shown(results)
+    assert "identical" not in shown(results[results["competitor"] == "noisy"])
+    assert "identical" not in shown(results[results["seed"] == 0])
+
+
 def test_summary_has_means_and_intervals_in_the_stated_order() -> None:
     results = results_of(
         {"low": [0.5, 0.6, 0.7], "slow": [0.95, 0.95, 0.95], "quick": [0.949, 0.95, 0.951]},
