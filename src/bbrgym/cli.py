@@ -264,7 +264,7 @@ def _check_benchmark(config: dict[str, Any], _: Path | None) -> None:
 
 def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
     from bbrgym.benchmark.run import run_benchmark
-    from bbrgym.benchmark.tables import mean_table, print_summary
+    from bbrgym.benchmark.tables import mean_table, print_repeated_runs, print_summary
     from bbrgym.benchmark.verdicts import Verdicts, print_verdicts
 
     console = make_console()
@@ -283,6 +283,7 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
     if result.plan["config"]["suites"]:
         verdicts = Verdicts.of(result)
         print_verdicts(verdicts, console)
+        print_repeated_runs(result.results, console)
         facts["verdicts"] = {
             name: {one: verdicts.verdict(name, one) for one in verdicts.competitors} for name in verdicts.suites
         }
@@ -656,6 +657,7 @@ COMMANDS: dict[str, Command] = {
             "agent_path=RUN   a training run, or an agent's folder in it (RUN/final)",
             "seeds=[1,2,3]    one episode each",
             "warmup=0.25      fraction of the duration that is not measured",
+            "other_agents=bbr of several agents, only the first is driven, beside BBR; by default all are",
         ),
         (
             "bbrgym evaluate agent_path=runs/train/2026-01-31_12-00-00_ppo-1 scenario=duel",

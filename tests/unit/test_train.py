@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import fake_engine
+import gymnasium
 import numpy as np
 import pandas as pd
 import pytest
@@ -46,8 +47,10 @@ from bbrgym.agents.policy import load_agent
 from bbrgym.agents.sac import export_agent, make_model
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.agents.train import resume, train
-from bbrgym.benchmark.evaluate import evaluate
+from bbrgym.benchmark.evaluate import evaluate, read_evaluation
+from bbrgym.envs import environment_ids
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.named import named_scenario
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.files import write_json
 
@@ -473,6 +476,40 @@ def test_evaluation_returns_prints_and_stores_its_results(tmp_path: Path) -> Non
     assert len(read_metrics(tmp_path / "out")) == 2
 
 
+def test_an_evaluation_is_the_task_of_the_id(tmp_path: Path) -> None:
+    make_agent().save(tmp_path / "agent")
+    for id, arguments in environment_ids().items():
+        if not arguments:
+            continue
+        config = {"agent_path": str(tmp_path / "agent"), "scenario": named_scenario(arguments["scenario"])}
+        spec = read_evaluation(config | {"other_agents": arguments.get("other_agents")})[1]
+        with contextlib.closing(gymnasium.make(id)) as env:
+            assert spec.distribution == env.unwrapped._episodes.spec.distribution  # type: ignore[attr-defined]
+
+
+def test_an_evaluation_says_what_the_agent_drives_and_that_nothing_is_random(tmp_path: Path) -> None:
+    make_agent().save(tmp_path / "agent")
+    flows = [{"algorithm": "agent", "rtt_ms": 20}, {"algorithm": "agent", "rtt_ms": 30}]
+
+    def shown(first: dict[str, Any], **changes: Any) -> tuple[list[str], str]:
+        console = Console(file=io.StringIO(), width=160)
+        scenario = {"rate_mbps": 5, "duration_s": 1, "flows": [flows[0] | first, flows[1]]}
+        config = {"agent_path": str(tmp_path / "agent"), "scenario": scenario, "seeds": [1, 2]}
+        results = evaluate(config | {"tracking": {"backend": "none"}} | changes, tmp_path / "out", console)
+        assert isinstance(console.file, io.StringIO)
+        return results["algorithm"].tolist(), console.file.getvalue()
+
+    algorithms, text = shown({})
+    assert algorithms == ["agent"] * 4
+    assert "The agent drives 2 flows" in text
+    assert "2 seeds give identical rows" in text
+    algorithms, text = shown({}, other_agents="cubic")
+    assert algorithms == ["agent", "cubic"] * 2
+    assert "The agent drives" not in text
+    assert "identical" not in shown({"jitter_ms": 3})[1]
+    assert "identical" not in shown({}, seeds=[1])[1]
+
+
 def test_an_evaluation_beside_finite_flows_shows_their_completion_and_what_ecn_marked(tmp_path: Path) -> None:
     make_agent().save(tmp_path / "agent")
     workload = {"arrivals_per_s": 30, "sizes": "fixed", "mean_bytes": 5000, "flow": {"algorithm": "cubic"}}
@@ -500,6 +537,7 @@ def test_a_bad_evaluation_is_refused(tmp_path: Path) -> None:
         ({"seeds": [1, 1]}, r"seeds .*got \[1, 1\]"),
         ({"warmup": 1}, r"warmup must be in \[0, 1\), got 1"),
         ({"seed": 1}, "an evaluation: unknown key 'seed' .*known: name"),
+        ({"other_agents": "bbrr"}, r"unknown other_agents 'bbrr' \(did you mean 'bbr'\?\)"),
         (
             {"scenario": {"duration_s": 4, "flows": [{"algorithm": "agent", "stop_s": 1}]}},
             r"no flow sends after the warm-up: warmup=0\.25 .*last stop_s is 1:",
