@@ -19,7 +19,7 @@ from bbrgym.baselines.controller_file import compile_controller
 from bbrgym.baselines.policy_file import SCRIPTED, find_policy
 from bbrgym.benchmark.plan import Competitor
 from bbrgym.benchmark.sandboxed import Confinement
-from bbrgym.checks import check_keys
+from bbrgym.checks import check_keys, did_you_mean
 from bbrgym.files import user_cache
 
 _MODELS: Final = (".onnx", ".zip", ".cleanrl_model")
@@ -102,8 +102,8 @@ class Candidate:
         if path.with_suffix(".py").is_file():
             raise _python_file(str(path.with_suffix(".py")))
         raise ValueError(
-            f"'{what}' is no file, no folder and no module:callable, and no algorithm; known algorithms: "
-            f"{', '.join(registry.controllers())}"
+            f"'{what}' is no file, no folder and no module:callable, and no algorithm"
+            f"{did_you_mean(what, registry.controllers())}; known algorithms: {', '.join(registry.controllers())}"
         )
 
     def with_parameters(self, parameters: Mapping[str, float]) -> Candidate:

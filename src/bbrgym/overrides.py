@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import Container, DictConfig, OmegaConf
 
-from bbrgym.checks import check_name
+from bbrgym.checks import check_name, close_name
 from bbrgym.conf import choices, defaults, groups
 from bbrgym.envs.distribution import KINDS
 from bbrgym.envs.scenario import Flow
@@ -124,7 +123,7 @@ def _unknown_key(key: str, root: DictConfig, config_name: str, arguments: Sequen
         known = [str(name) for name in [*node, *([] if place else defaults(config_name))] if str(name) != "hydra"]
         if parts[index - 2 : index - 1] == ["flows"] and part in (field.name for field in dataclasses.fields(Flow)):
             return f"{place} does not give {part} yet: add it with +{argument}"
-        wanted = _similar(root, parts)
+        wanted = _similar(root, parts) or [*filter(None, [None if place else close_name(part, known)])]
         hint = f" (did you mean {' or '.join(wanted)}?)" if wanted else ""
         adding = "" if wanted else f"; to add a key that is not in its file: +{argument}"
         where = f" in {place}" if place else ""
@@ -150,10 +149,11 @@ def _similar(root: DictConfig, parts: Sequence[str]) -> list[str]:
     close = [
         ".".join(found)
         for found in names
-        if len(found) == len(parts) and all(map(difflib.get_close_matches, parts, ([name] for name in found)))
+        if len(found) == len(parts) and all(map(close_name, parts, ([name] for name in found)))
     ]
     elsewhere = [".".join(found) for found in names if found[-1] == parts[-1]]
-    return difflib.get_close_matches(".".join(parts), close, n=1) or elsewhere[:3]
+    closest = close_name(".".join(parts), close)
+    return elsewhere[:3] if closest is None else [closest]
 
 
 def _paths(node: Any, prefix: str = "") -> Iterator[str]:

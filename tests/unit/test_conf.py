@@ -21,6 +21,7 @@ from bbrgym.agents.tracking import TrackingConfig
 from bbrgym.agents.train import TrainConfig
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.cli import COMMANDS
+from bbrgym.envs import scenario
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.linux import engine as linux_engine
 from bbrgym.executors import EXECUTORS, ExecutorConfig
@@ -32,8 +33,13 @@ SMALL = "scenario=single"
 """Takes a tenth of the time that the default, the distribution for training, takes to compose."""
 
 
+pytestmark = pytest.mark.filterwarnings("error:.*If it is in")
+"""Values that look like another unit (bbrgym.envs.scenario)."""
+
+
 @pytest.fixture(autouse=True)
-def _composing() -> Iterator[None]:
+def _composing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(scenario, "_warned", set())
     with initialize_config_module("bbrgym.conf", version_base="1.3"):
         yield
 

@@ -52,6 +52,12 @@ def test_a_mistaken_key_or_choice_is_answered_with_the_right_one() -> None:
         "experiment=paper/acw-jian": "unknown experiment 'paper/acw-jian' (did you mean 'paper/acw-jain'?)",
         "hydra/luncher=local": "unknown group 'hydra/luncher' (did you mean 'hydra/launcher'?)",
         "agent.quality=1": "unknown key 'quality' in agent; known: algorithm, ",
+        "agent=PPO": "unknown agent 'PPO' (did you mean 'ppo'?)",
+        "scenario=Parking-Lot": "unknown scenario 'Parking-Lot' (did you mean 'parking_lot'?)",
+        "experiment=RTT-FAIRNESS": "unknown experiment 'RTT-FAIRNESS' (did you mean 'rtt_fairness'?)",
+        "scenario.RATE_MBPS=3": "unknown key 'RATE_MBPS' in scenario (did you mean scenario.rate_mbps?)",
+        "scenario.flows.0.RTT-ms=3": "unknown key 'RTT-ms' in scenario.flows.0 (did you mean scenario.flows.0.rtt_ms?)",
+        "Experiment=demo": "unknown key 'Experiment' (did you mean experiment?)",
     }.items():
         assert explained(single, override).startswith(start)
     assert explained(single, "agent.quality=1").endswith("; to add a key that is not in its file: +agent.quality=1")
