@@ -34,6 +34,7 @@ from bbrgym.output import (
     printing,
     tell,
 )
+from bbrgym.ports import check_port
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -504,6 +505,7 @@ def _ui(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.root is not None and not Path(options.root).is_dir():
         raise ValueError(f"--root must be a folder that has runs/, and there is no '{options.root}'")
+    check_port(options.port)
     from bbrgym.agents.mlflow_store import run_ui
 
     # Otherwise its first page is that of language models.
@@ -521,6 +523,7 @@ def _lab(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if not options.root.is_dir():
         raise ValueError(f"--root must be a folder that has runs/, and there is no '{options.root}'")
+    check_port(options.port)
     from bbrgym import lab
 
     with lab.make_server(root=options.root, port=options.port) as server:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -324,9 +325,28 @@ def test_the_ui_is_started_for_this_machine_only(mlflow_database: Path, monkeypa
     monkeypatch.setattr(mlflow_store, "ChildProcess", lambda command: started.append(command) or Ended())
     monkeypatch.setattr(mlflow_store, "wait", lambda fds: None)
     root = mlflow_database.parents[1]
-    assert main(["ui", "--port", "5001", "--root", str(root)]) == 1  # it ends by itself after an error only
-    given = ["--backend-store-uri", sqlite_url(mlflow_database), "--host", "127.0.0.1", "--port", "5001"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    assert main(["ui", "--port", port, "--root", str(root)]) == 1  # it ends by itself after an error only
+    given = ["--backend-store-uri", sqlite_url(mlflow_database), "--host", "127.0.0.1", "--port", port]
     assert started[0][4:-2] == given
+
+
+@pytest.mark.parametrize("command", ["ui", "lab"])
+def test_a_port_that_is_taken_is_refused_before_anything_starts(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mlflow_store, "ChildProcess", None)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert main([command, "--port", str(port)]) == 1
+    assert f"--port {port} is taken by another program: give another one" in capsys.readouterr().err
+    assert main([command, "--port", "65536"]) == 1
+    assert "--port must be an integer in [0, 2**16), got 65536" in capsys.readouterr().err
+    assert not list(Path().iterdir())
 
 
 class Ended:
