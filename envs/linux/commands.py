@@ -28,7 +28,7 @@ from bbrgym.envs.linux.transfer import (
 from bbrgym.envs.scenario import Flow
 from bbrgym.envs.trace_file import save_trace
 from bbrgym.extras import require
-from bbrgym.files import json_text
+from bbrgym.files import check_file, json_text
 
 _SENT_COLUMNS: Final = ("transfer", "bitrate", "retr", "cwnd", "rtt", "pacing gain")
 _RECEIVED_COLUMNS: Final = ("transfer", "bitrate", "packets", "reordered")
@@ -60,6 +60,7 @@ def run_send(arguments: list[str]) -> int:
 def _send(options: argparse.Namespace, out: _Output) -> int:
     if options.rows is not None:
         require("a trace file", "pyarrow")
+        check_file(options.rows)
     check_name("algorithm", options.algorithm, registry.controllers())
     host, port = address_of(options.receiver)
     flow = Flow(

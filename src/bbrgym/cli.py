@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from bbrgym.checks import check_integer, check_name, check_number, read_parameters
 from bbrgym.conf import choices
 from bbrgym.envs.engine import EngineError
-from bbrgym.files import check_writable
+from bbrgym.files import check_folder, check_writable, is_local, open_folder
 from bbrgym.hydra_task import Task, add_overrides, complete_with_hydra, run_explained, run_with_hydra
 from bbrgym.interruption import run_interruptible
 from bbrgym.output import (
@@ -257,10 +257,20 @@ def _benchmark(arguments: list[str]) -> int:
     return run_with_hydra(task, "config", add_overrides([folder], arguments))
 
 
-def _check_benchmark(config: dict[str, Any], _: Path | None) -> None:
+def _check_benchmark(config: dict[str, Any], directory: Path | None) -> None:
     from bbrgym.benchmark.run import read_benchmark
 
     read_benchmark(config["benchmark"])
+    if (where := config["directory"]) is not None:
+        _check_runs(open_folder(where), "choose another folder with directory=FOLDER")
+    elif directory is not None:
+        _check_runs(directory, "choose another folder with output_dir=FOLDER")
+
+
+def _check_runs(directory: Path, way_out: str) -> None:
+    """Check that the runs of a benchmark can be written."""
+    if is_local(directory):
+        check_folder(directory / "runs", way_out)
 
 
 def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
@@ -309,7 +319,8 @@ def _demo(arguments: list[str]) -> int:
 
 def _check_demo(config: dict[str, Any], directory: Path | None) -> None:
     _call("agents.train", "check_training", config, directory)
-    _check_benchmark(config, directory)
+    _check_benchmark({**config, "directory": None}, None)
+    _check_runs(BENCHMARKS / config["benchmark"]["name"], "start it in another folder")
 
 
 def _demo_once(config: dict[str, Any], directory: Path) -> None:

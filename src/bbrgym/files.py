@@ -69,6 +69,41 @@ def is_local(path: Path) -> bool:
     return isinstance(path, Path)
 
 
+def check_folder(path: Path, way_out: str) -> None:
+    """Check that files can be written into a folder of this machine, which need not exist yet. Nothing is left behind.
+
+    Args:
+        path: the folder.
+        way_out: what to do instead, for the error.
+
+    Raises:
+        ValueError: naming the folder and what stands in the way.
+    """
+    try:
+        existing = next(one for one in (path, *path.parents) if one.is_symlink() or one.exists())
+        if existing.is_dir():
+            with tempfile.TemporaryFile(dir=existing) as trial:
+                trial.write(b"0")
+            return
+        reason = f"'{existing}' is not a folder"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    raise ValueError(f"cannot write into '{path}': {reason}; {way_out}")
+
+
+def check_file(path: Path) -> None:
+    """Check that a file can be written on this machine; its folder must exist.
+
+    Raises:
+        ValueError: naming the file and what stands in the way.
+    """
+    if path.is_dir():
+        raise ValueError(f"cannot write '{path}': it is a folder")
+    if not path.parent.is_dir():
+        raise ValueError(f"cannot write '{path}': there is no folder '{path.parent}'")
+    check_folder(path.parent, "choose a file in another folder")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write `text` in UTF-8 in one atomic move."""
     replace_file(path, lambda to: to.write_text(text, encoding="utf-8"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bbrgym.conf import groups
 from bbrgym.envs.engine import EngineError
+from bbrgym.files import check_folder
 from bbrgym.interruption import raise_if_interrupted
 from bbrgym.output import NO_READER, has_no_reader, is_quiet
 
@@ -150,6 +151,8 @@ def _check_run(task: Task, config: DictConfig, directory: Path | None) -> None:
     with read_write(config), open_dict(config):
         del config["hydra"]
     task.check(_plain(task.command, config), directory)
+    if directory is not None:
+        check_folder(directory, "choose another folder with output_dir=FOLDER")
 
 
 def _check_sweep(task: Task, config: DictConfig) -> None:
@@ -160,8 +163,11 @@ def _check_sweep(task: Task, config: DictConfig) -> None:
     from hydra.core.plugins import Plugins
     from hydra.errors import InstantiationException
     from hydra.types import HydraContext
+    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    folder = Path(os.path.relpath(str(OmegaConf.select(config, "hydra.sweep.dir"))))
+    check_folder(folder, "choose another folder with hydra.sweep.dir=FOLDER")
     loader = GlobalHydra.instance().config_loader()
     context = HydraContext(config_loader=loader, callbacks=Callbacks())
     sweeper: Any
@@ -230,6 +236,7 @@ def is_explained(error: Exception) -> bool:
         return False
     known = (
         *(ValueError, EngineError, FileNotFoundError, ModuleNotFoundError, ConnectionError),
+        *(PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError),
         *(HydraException, OmegaConfBaseException),
     )
     return isinstance(error, known)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from training import Killed, kill
 import bbrgym
 from bbrgym.agents import mlflow_store
 from bbrgym.agents.tracking import Tracker, read_run
+from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.cli import COMMANDS, main
 from bbrgym.conf import choices
@@ -158,6 +160,36 @@ def test_a_mistake_gets_one_message_and_no_traceback_and_leaves_nothing(
     assert message in error
     assert "Traceback" not in error
     assert not list(Path().iterdir())
+
+
+SHORT = ["scenario=single", "scenario.duration_s=1", "tracking=none"]
+FRIENDLY = ["experiment=friendliness", "benchmark.competitors=[bbr]", "benchmark.seeds=[1]", "tracking=none"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evaluate", f"agent_path={REFERENCE}", *SHORT], "'runs' is not a folder; choose .* output_dir=FOLDER"),
+        (["evaluate", f"agent_path={REFERENCE}", *SHORT, "output_dir=/proc/x"], "proc/x': .*; choose another folder"),
+        (["evaluate", f"agent_path={REFERENCE}", *SHORT, "seeds=[1],[2]", "-m"], "'runs' is not .* hydra.sweep.dir=FO"),
+        (["benchmark", *FRIENDLY], "'runs' is not a folder; choose another folder with output_dir=FOLDER"),
+        (["benchmark", *FRIENDLY, "output_dir=o", "directory=/proc/x"], "'/proc/x/runs': .* with directory=FOLDER"),
+        (["train", *SMALL], "'runs' is not a folder; choose another folder with output_dir=FOLDER"),
+        (["demo", *SHORT, "output_dir=o"], "'runs/benchmark/demo/runs': 'runs' is not a folder"),
+        (
+            ["send", "127.0.0.1:1", "--rows", "runs/x.parquet"],
+            "cannot write 'runs/x.parquet': there is no folder 'runs'",
+        ),
+    ],
+)
+def test_outputs_are_tried_before_the_work(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("runs").write_text("a file")
+    assert main(arguments) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(f"bbrgym: cannot write .*{message}", line)
+    assert [path.name for path in Path().iterdir()] == ["runs"]
 
 
 def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

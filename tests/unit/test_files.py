@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bbrgym.files import open_folder, replace_file, sqlite_url, write_json, write_text
+from bbrgym.files import check_file, check_folder, open_folder, replace_file, sqlite_url, write_json, write_text
 
 
 def test_json_has_plain_types_only(tmp_path: Path) -> None:
@@ -16,6 +16,21 @@ def test_json_has_plain_types_only(tmp_path: Path) -> None:
     assert path.read_text() == (
         '{\n "1": [\n  0.5,\n  2,\n  true,\n  null\n ],\n "nan": [\n  null,\n  null,\n  null\n ]\n}\n'
     )
+
+
+def test_a_folder_is_tried_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(ValueError, match=r"cannot write into '.*/runs/a/b': '.*/runs' is not a folder; go away"):
+        check_folder(tmp_path / "runs" / "a" / "b", "go away")
+    with pytest.raises(ValueError, match=r"cannot write into '/proc/a/b': .*; go away"):
+        check_folder(Path("/proc/a/b"), "go away")
+    check_folder(tmp_path / "a" / "b", "")
+    with pytest.raises(ValueError, match="it is a folder"):
+        check_file(tmp_path)
+    with pytest.raises(ValueError, match=r"there is no folder '.*/a'"):
+        check_file(tmp_path / "a" / "b")
+    check_file(tmp_path / "c")
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
