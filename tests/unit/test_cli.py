@@ -178,7 +178,7 @@ FRIENDLY = ["experiment=friendliness", "benchmark.competitors=[bbr]", "benchmark
         (["demo", *SHORT, "output_dir=o"], "'runs/benchmark/demo/runs': 'runs' is not a folder"),
         (
             ["send", "127.0.0.1:1", "--rows", "runs/x.parquet"],
-            "cannot write 'runs/x.parquet': there is no folder 'runs'",
+            "'runs/x.parquet': there is no folder 'runs'",
         ),
     ],
 )
