@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from bbrgym.agents.mlflow_store import MlflowStore, first_line, is_of_mlflow, is_refusal, store_root, warn_of_refusal
 from bbrgym.agents.provenance import command_line, source_tags
 from bbrgym.checks import check_name, read_record
-from bbrgym.files import replace_file, write_json
+from bbrgym.files import read_object, replace_file, write_json
 from bbrgym.interruption import TERMINATED, ending_in_order
 from bbrgym.waiting import announcing
 
@@ -259,10 +259,19 @@ def read_metrics(directory: Path) -> list[dict[str, Any]]:
 def read_run(directory: Path) -> dict[str, Any] | None:
     """Read a run's run.json; None if there is none that can be read."""
     try:
-        record: dict[str, Any] = json.loads((directory / "run.json").read_text(encoding="utf-8"))
+        return read_object(
+            directory / "run.json",
+            run_id=str,
+            experiment=str,
+            run_name=str,
+            status=str,
+            started=str,
+            params=dict,
+            tags=dict,
+            in_store=bool,
+        )
     except (OSError, ValueError):
         return None
-    return record
 
 
 _FAILED_STORES: set[str] = set()

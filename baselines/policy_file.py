@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bbrgym.checks import check_name
-from bbrgym.files import DAMAGES, damage
+from bbrgym.files import DAMAGES, damage, read_object
 
 Array = npt.NDArray[np.float32]
 
@@ -106,7 +106,7 @@ def read_policy(path: Path | str) -> StoredPolicy:
     """
     folder = find_policy(path)
     try:
-        description = json.loads((folder / "agent.json").read_text(encoding="utf-8"))
+        description = read_object(folder / "agent.json", spec=dict, training=dict)
         if description["format"] != FORMAT:
             raise ValueError(f"its format is {description['format']!r}, but this version reads {FORMAT}")
         with np.load(folder / "policy.npz", allow_pickle=False) as arrays:

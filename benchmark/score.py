@@ -36,7 +36,7 @@ from bbrgym.checks import check_integer
 from bbrgym.envs import sharing, sharing_meter
 from bbrgym.envs.engine import describe_engine
 from bbrgym.envs.scenario import Scenario
-from bbrgym.files import DAMAGES, user_cache, write_json
+from bbrgym.files import DAMAGES, check_object, user_cache, write_json
 
 CONSTANT: Final = Competitor(
     "constant",
@@ -449,7 +449,10 @@ def _run_cached(sandbox: Sandbox, jobs: Mapping[str, Job]) -> tuple[dict[str, li
     found: dict[str, list[Any]] = {}
     for name, path in paths.items():
         try:
-            found[name] = list(json.loads(path.read_text(encoding="utf-8")))
+            results = json.loads(path.read_text(encoding="utf-8"))
+            if len(results) != len(jobs[name].seeds):
+                continue
+            found[name] = [check_object(one, "a result") for one in results]
         except DAMAGES:
             continue
     todo = [name for name in jobs if name not in found]

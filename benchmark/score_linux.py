@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from bbrgym.benchmark.verdicts import NOT_RUN, NOT_TESTED, Judgement, Verdicts
 from bbrgym.checks import check_name
 from bbrgym.envs.engine import Engine, EngineError, EngineUnavailableError, make_engine
 from bbrgym.envs.trace import simulate
-from bbrgym.files import DAMAGES, user_cache, write_json
+from bbrgym.files import DAMAGES, read_object, user_cache, write_json
 
 CriterionVerdict = Literal["pass", "fail", "unclear", "not counted"]
 
@@ -201,11 +200,11 @@ def _measured(run: Run, engine: Engine, benchmark: Benchmark) -> dict[str, Any]:
 
 def _load(path: Any) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = read_object(path, rows=list, trace_hash=str)
+        rows = [{name: math.nan if value is None else value for name, value in row.items()} for row in found["rows"]]
     except DAMAGES:
         return None
-    rows = [{name: math.nan if value is None else value for name, value in row.items()} for row in found["rows"]]
-    return {**found, "rows": rows}
+    return {**found, "rows": rows} if rows else None
 
 
 def _read(only: str | None) -> tuple[dict[str, Any], dict[str, str]]:

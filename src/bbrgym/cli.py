@@ -203,6 +203,7 @@ def _resume(directory: Path, arguments: list[str]) -> int:
 def _composed(directory: Path) -> dict[str, Any] | None:
     """Return Hydra's copy of a training's configuration, all that there is as long as run.json is missing."""
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
     try:
@@ -210,7 +211,9 @@ def _composed(directory: Path) -> dict[str, Any] | None:
         if OmegaConf.select(OmegaConf.load(directory / ".hydra" / "hydra.yaml"), "hydra.job.name") != "train":
             return None
         settings = OmegaConf.load(directory / ".hydra" / "config.yaml")
-    except (OSError, YAMLError):
+    except (OSError, YAMLError, OmegaConfBaseException, TypeError):
+        return None
+    if not OmegaConf.is_dict(settings):
         return None
     OmegaConf.update(settings, "output_dir", str(directory))
     plain = OmegaConf.to_container(settings, resolve=True)

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
+from types import UnionType
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote, urlsplit
 
@@ -36,6 +37,35 @@ def damage(error: BaseException) -> str:
     if isinstance(error, LookupError | AttributeError | TypeError):
         return "its content has another layout"
     return str(error).partition("\n")[0] or type(error).__name__
+
+
+def read_object(path: Path, **types: type | UnionType) -> dict[str, Any]:
+    """Return the JSON object in a file, which has these keys with values of these types, and maybe others.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it holds something else.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError(f"'{path}' is nested too deeply") from None
+    return check_object(content, f"'{path}'", **types)
+
+
+def check_object(content: Any, what: str, **types: type | UnionType) -> dict[str, Any]:
+    """Return what JSON held, if it is an object that has these keys with values of these types, and maybe others.
+
+    Raises:
+        ValueError: it is something else; `what` names it.
+    """
+    if not isinstance(content, dict):
+        raise ValueError(f"{what} must be an object, got a {type(content).__name__}")
+    for name, kind in types.items():
+        if not isinstance(content.get(name), kind):
+            wanted = kind if isinstance(kind, UnionType) else kind.__name__
+            raise ValueError(f"{what} must have {name!r}, of type {wanted}, got {content.get(name)!r}")
+    return content
 
 
 def open_folder(where: str | Path) -> Path:

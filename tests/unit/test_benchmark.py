@@ -12,9 +12,11 @@ from typing import Any, ClassVar
 from unittest.mock import Mock
 
 import pandas as pd
+import pyarrow.parquet
 import pytest
 from fake_engine import FakeEngine
 from in_process import ExecutorInThisProcess
+from other_json import OTHER_JSON
 from policies import PINNED, make_agent
 from rich.console import Console
 
@@ -175,6 +177,31 @@ def test_finished_runs_are_not_repeated(tmp_path: Path) -> None:
     assert "1 of 4 runs are already done" in said(console)
     kept = second.results.query("seed == 1").reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, first.results)
+
+
+def test_stored_json_of_another_shape_is_refused_or_run_again(tmp_path: Path, finished: BenchmarkResult) -> None:
+    config = changed(scenarios={"alone": CONFIG["scenarios"]["alone"]}, competitors=["bbr"], seeds=[1])
+    first = run(config, tmp_path)
+    folder = tmp_path / "runs" / first.results["key"].iloc[0]
+    for text in OTHER_JSON:
+        (folder / "metrics.json").write_text(text)
+        assert load_benchmark(tmp_path).results.empty
+    pd.testing.assert_frame_equal(run(config, tmp_path).results, first.results)
+    for name in ("benchmark.json", "failures.json"):
+        good = (tmp_path / name).read_text()
+        for text in OTHER_JSON:
+            if (name, text) == ("failures.json", "[]"):
+                continue
+            (tmp_path / name).write_text(text)
+            with pytest.raises(ValueError, match=f"{name}' is damaged: "):
+                load_benchmark(tmp_path)
+        (tmp_path / name).write_text(good)
+    table = pyarrow.parquet.read_table(folder / "trace.parquet")
+    for text in OTHER_JSON:
+        odd = table.replace_schema_metadata({b"bbrgym": text.encode()})
+        pyarrow.parquet.write_table(odd, tmp_path / "odd.parquet")
+        with pytest.raises(ValueError, match=r"odd\.parquet"):
+            load_trace(tmp_path / "odd.parquet")
 
 
 def test_runs_of_another_benchmark_are_linked(tmp_path: Path, finished: BenchmarkResult) -> None:

@@ -6,8 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from other_json import OTHER_JSON
 
-from bbrgym.files import check_file, check_folder, open_folder, replace_file, sqlite_url, write_json, write_text
+from bbrgym.files import (
+    check_file,
+    check_folder,
+    open_folder,
+    read_object,
+    replace_file,
+    sqlite_url,
+    write_json,
+    write_text,
+)
 
 
 def test_json_has_plain_types_only(tmp_path: Path) -> None:
@@ -31,6 +41,16 @@ def test_a_folder_is_tried_and_nothing_is_left_behind(tmp_path: Path) -> None:
         check_file(tmp_path / "a" / "b")
     check_file(tmp_path / "c")
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+@pytest.mark.parametrize("text", [*OTHER_JSON, "", "{", "[" * 100_000])
+def test_an_object_is_read_or_what_is_wrong_is_said(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text('{"rows": [1], "status": "done", "more": null}')
+    assert read_object(path, rows=list, status=str) == {"rows": [1], "status": "done", "more": None}
+    path.write_text(text)
+    with pytest.raises(ValueError):  # noqa: PT011  # of many kinds
+        read_object(path, rows=list, status=str)
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

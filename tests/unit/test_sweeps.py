@@ -17,6 +17,7 @@ import sweep_tasks
 from forks import passes_in_fork
 from in_process import ExecutorInThisProcess
 from omegaconf import OmegaConf
+from other_json import OTHER_JSON
 from sweep_tasks import run
 from waiting import is_running, wait_for
 
@@ -84,6 +85,15 @@ def test_a_job_that_takes_too_long_is_stopped(capsys: pytest.CaptureFixture[str]
 def test_a_job_that_returns_what_json_cannot_hold_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(sweep_tasks.act, *LOCAL, "name=fine,object") == 1
     assert statuses_in(capsys.readouterr().out) == {"fine": ("done", 1), "object": ("failed", 1)}
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_job_whose_result_is_of_another_shape_runs_again() -> None:
+    assert run(sweep_tasks.act, *LOCAL, "seed=1") == 0
+    for count, text in enumerate(OTHER_JSON, start=2):
+        (jobs()["fine-1"] / "result.json").write_text(text)
+        assert run(sweep_tasks.act, *LOCAL, "seed=1") == 0
+        assert begun() == {"fine-1": count}
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -20,6 +20,7 @@ import pytest
 import torch
 from bomb import Bomb
 from filelock import FileLock
+from other_json import OTHER_JSON
 from policies import make_agent
 from rich.console import Console
 from training import (
@@ -266,6 +267,34 @@ def test_a_broken_checkpoint_falls_back_to_the_one_before(
         path.write_text("{")
     with pytest.raises(ValueError, match=r"no checkpoint in .* can be read"):
         resume(broken, console=quiet())
+
+
+def test_stored_json_of_another_shape_is_refused_by_name(
+    finished: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    checkpoints = sorted((run / "checkpoints").glob("*/checkpoint.json"))
+    agent, record = run / "best" / "agent.json", run / "run.json"
+    good = {path: path.read_text() for path in (*checkpoints, agent, record)}
+    state = json.loads(good[checkpoints[-1]])
+    odd_state = json.dumps(state | {"state": state["state"] | {"best_score": "high"}})
+    odd_training = json.dumps(json.loads(good[agent]) | {"training": []})
+    for text in OTHER_JSON:
+        record.write_text(text)
+        with pytest.raises(ValueError, match="holds no training"):
+            resume(run, console=quiet())
+    record.write_text(good[record])
+    for text in (*OTHER_JSON, odd_training):
+        agent.write_text(text)
+        with pytest.raises(ValueError, match="holds no agent that can be loaded"):
+            load_agent(run)
+    for text in (*OTHER_JSON, odd_state):
+        caplog.clear()
+        for path in checkpoints:
+            path.write_text(text)
+        with pytest.raises(ValueError, match=r"no checkpoint in .* can be read"):
+            resume(run, console=quiet())
+        assert caplog.text.count("cannot read the checkpoint") == 2
 
 
 def test_a_time_limit_ends_it_early(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hydra.core.utils import JobStatus, run_job, setup_globals
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from bbrgym.files import write_text
+from bbrgym.files import read_object, write_text
 
 RESULT: Final = "result.json"
 """File in a job's folder, once it has ended by itself: status, overrides, value, error."""
@@ -74,10 +74,10 @@ def run(job: Job) -> Any:
 def read_result(folder: Path) -> dict[str, Any] | None:
     """Return `RESULT` of a job's folder; None if there is none or it is damaged."""
     try:
-        result: dict[str, Any] = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+        result = read_object(folder / RESULT, status=str, overrides=list)
     except (OSError, ValueError):
         return None
-    return result
+    return result if "value" in result else None
 
 
 @contextmanager
