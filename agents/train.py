@@ -121,6 +121,7 @@ def resume(
     elif record is not None or config is None:
         raise ValueError(f"'{directory}' holds no training: it has no run.json of one")
     config = copy.deepcopy(dict(config))
+    _check_groups(config)
     config["train"] = {**(config.get("train") or {}), "resume": None}
     for name, value in (changes or {}).items():
         group, _, key = name.partition(".")
@@ -154,6 +155,7 @@ def _check_folder(directory: Path) -> dict[str, Any] | None:
 
 def _read(config: Mapping[str, Any]) -> tuple[EpisodeSpec, TrainConfig]:
     """Check everything that can be wrong before torch is loaded or anything is written."""
+    _check_groups(config)
     agent = config.get("agent") or {}
     algorithm = agent.get("algorithm")
     check_name("learning algorithm", algorithm, ALGORITHMS)
@@ -167,6 +169,12 @@ def _read(config: Mapping[str, Any]) -> tuple[EpisodeSpec, TrainConfig]:
         read_record(SearchConfig, "agent 'cma'", agent).check_fits(spec)
     check_integer("seed", config.get("seed", 1), at_least=0, below=2**31)
     return spec, training
+
+
+def _check_groups(config: Mapping[str, Any]) -> None:
+    for name in ("agent", "train"):
+        if not isinstance(config.get(name), Mapping | None):
+            raise ValueError(f"{name} must be a mapping, got {config[name]!r}")
 
 
 def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resumed: bool) -> TrainResult:

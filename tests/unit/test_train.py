@@ -283,6 +283,11 @@ def test_stored_json_of_another_shape_is_refused_by_name(
         record.write_text(text)
         with pytest.raises(ValueError, match="holds no training"):
             resume(run, console=quiet())
+    params = json.loads(good[record])
+    for group in ("agent", "train"):
+        record.write_text(json.dumps(params | {"params": params["params"] | {group: [1]}}))
+        with pytest.raises(ValueError, match=rf"{group} must be a mapping, got \[1\]"):
+            resume(run, console=quiet())
     record.write_text(good[record])
     for text in (*OTHER_JSON, odd_training):
         agent.write_text(text)
