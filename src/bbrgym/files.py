@@ -173,6 +173,9 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     Args:
         path: the final place. A file that is there is replaced; if `write` fails it stays as it was.
         write: called with the path of the temporary file, which has the same suffix.
+
+    Raises:
+        OSError: the file cannot be written; it names `path`.
     """
     if not is_local(path):
         with tempfile.TemporaryDirectory(prefix="bbrgym-") as folder:
@@ -184,6 +187,10 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     try:
         write(temporary)
         temporary.replace(path)
+    except OSError as error:
+        if error.filename == str(temporary):
+            error.filename = str(path)  # what the caller knows
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -104,7 +104,7 @@ class Task:
                 raise SystemExit(NO_READER) from error
             if is_job or not is_explained(error):  # that of a job comes after the other jobs
                 raise
-            print(f"bbrgym: {error}", file=sys.stderr)
+            print(f"bbrgym: {_text(error)}", file=sys.stderr)
             raise SystemExit(1) from error
 
 
@@ -223,8 +223,15 @@ def run_explained(name: str, command: Callable[[], int]) -> int:
         raise_if_interrupted()
         if has_no_reader(error) or not is_explained(error):
             raise
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {_text(error)}", file=sys.stderr)
         return 1
+
+
+def _text(error: Exception) -> str:
+    """Return the message of an error; an OSError of the system names a file and what is wrong with it."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"'{error.filename}': {error.strerror}"
+    return str(error)
 
 
 def is_explained(error: Exception) -> bool:

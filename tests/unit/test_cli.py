@@ -150,6 +150,7 @@ def test_a_terminal_of_any_encoding_gets_tables(encoding: str) -> None:
         (["train", "-m", "experiment=demo,paper/acw-jain"], "experiment=paper/acw-jain belongs to bbrgym benchmark"),
         (["report"], "no benchmark in runs/benchmark"),
         (["report", "nowhere"], "nowhere is not a benchmark"),
+        (["export", str(REFERENCE), "nowhere/x.h"], "bbrgym: 'nowhere/x.h': No such file or directory\n"),
     ],
 )
 def test_a_mistake_gets_one_message_and_no_traceback_and_leaves_nothing(
