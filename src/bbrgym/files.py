@@ -12,6 +12,7 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
@@ -192,7 +193,8 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
             error.filename = str(path)  # what the caller knows
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # it is moved, or was never made
+            temporary.unlink()
 
 
 def user_cache(name: str) -> Path:

@@ -43,6 +43,14 @@ def test_a_folder_is_tried_and_nothing_is_left_behind(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
+def test_what_cannot_be_written_is_named_as_the_caller_does(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    for path in (tmp_path / "runs" / "x.json", tmp_path / "nowhere" / "x.json"):
+        with pytest.raises(OSError) as error:  # noqa: PT011  # of two kinds
+            write_json(path, {})
+        assert error.value.filename == str(path)
+
+
 @pytest.mark.parametrize("text", [*OTHER_JSON, "", "{", "[" * 100_000])
 def test_an_object_is_read_or_what_is_wrong_is_said(text: str, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
