@@ -60,7 +60,7 @@ def run_send(arguments: list[str]) -> int:
 def _send(options: argparse.Namespace, out: _Output) -> int:
     if options.rows is not None:
         require("a trace file", "pyarrow")
-        check_file(options.rows)
+        check_file("--rows", options.rows)
     check_name("algorithm", options.algorithm, registry.controllers())
     host, port = address_of(options.receiver)
     flow = Flow(

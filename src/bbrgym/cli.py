@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from bbrgym.checks import check_integer, check_name, check_number, read_parameters
 from bbrgym.conf import choices
 from bbrgym.envs.engine import EngineError
-from bbrgym.files import check_folder, check_writable, is_local, open_folder
+from bbrgym.files import check_file, check_folder, is_local, open_folder
 from bbrgym.hydra_task import Task, add_overrides, complete_with_hydra, run_explained, run_with_hydra
 from bbrgym.interruption import run_interruptible
 from bbrgym.output import (
@@ -353,7 +353,7 @@ def _score(arguments: list[str]) -> int:
     parameters = read_parameters(options.parameters)
     page = options.html
     if page is not None:
-        check_writable("--html", page)
+        check_file("--html", page)
 
     from bbrgym.benchmark.candidate import Candidate
     from bbrgym.benchmark.statistics import number_text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -122,37 +121,22 @@ def check_folder(path: Path, way_out: str) -> None:
     raise ValueError(f"cannot write into '{path}': {reason}; {way_out}")
 
 
-def check_file(path: Path) -> None:
-    """Check that a file can be written on this machine; its folder must exist.
+def check_file(option: str, path: Path) -> None:
+    """Check that a file, which an option names, can be written on this machine; its folder must exist.
 
     Raises:
-        ValueError: naming the file and what stands in the way.
+        ValueError: naming the option, the file and what stands in the way.
     """
     if path.is_dir():
-        raise ValueError(f"cannot write '{path}': it is a folder")
+        raise ValueError(f"{option}: cannot write '{path}': it is a folder")
     if not path.parent.is_dir():
-        raise ValueError(f"cannot write '{path}': there is no folder '{path.parent}'")
-    check_folder(path.parent, "choose a file in another folder")
+        raise ValueError(f"{option}: cannot write '{path}': there is no folder '{path.parent}'")
+    check_folder(path.parent, f"choose a file in another folder for {option}")
 
 
 def write_text(path: Path, text: str) -> None:
     """Write `text` in UTF-8 in one atomic move."""
     replace_file(path, lambda to: to.write_text(text, encoding="utf-8"))
-
-
-def check_writable(name: str, path: Path) -> None:
-    """Check before long work that a file can be written at its end; errors call it `name`.
-
-    Raises:
-        ValueError: `--html: 'nowhere/page.html' cannot be written: No such file or directory`.
-    """
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise ValueError(f"{name}: '{path}' cannot be written: {error.strerror}") from error
 
 
 def write_json(path: Path, content: object) -> None:

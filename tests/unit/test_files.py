@@ -36,10 +36,10 @@ def test_a_folder_is_tried_and_nothing_is_left_behind(tmp_path: Path) -> None:
         check_folder(Path("/proc/a/b"), "go away")
     check_folder(tmp_path / "a" / "b", "")
     with pytest.raises(ValueError, match="it is a folder"):
-        check_file(tmp_path)
+        check_file("--rows", tmp_path)
     with pytest.raises(ValueError, match=r"there is no folder '.*/a'"):
-        check_file(tmp_path / "a" / "b")
-    check_file(tmp_path / "c")
+        check_file("--rows", tmp_path / "a" / "b")
+    check_file("--rows", tmp_path / "c")
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
