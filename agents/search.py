@@ -47,6 +47,7 @@ class WeightSearch(Learner):
     """
 
     steps = 0
+    unit = "a generation"
 
     def __init__(self, config: SearchConfig, spec: EpisodeSpec, seed: int) -> None:
         self._config = config

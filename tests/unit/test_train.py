@@ -117,6 +117,37 @@ def test_a_killed_and_resumed_run_logs_the_same_and_ends_with_the_same_weights(
     assert load_agent(through).content_hash == load_agent(stopped).content_hash
 
 
+@pytest.mark.parametrize(
+    ("agent", "total_steps", "made"),
+    [
+        (PPO, 20, 20),
+        (PPO, 100, 100),
+        (PPO, 101, 104),  # four flows decide at once
+        (SAC, 101, 104),
+        (SAC | {"train_freq": 10}, 100, 100),
+        (SAC | {"train_freq": 10}, 30, 32),
+    ],
+)
+def test_the_steps_that_are_asked_are_made(tmp_path: Path, agent: dict[str, Any], total_steps: int, made: int) -> None:
+    """Of what a learner makes as a whole it makes no more than is needed, and says that there are more steps."""
+    console = quiet()
+    result = train(changed({"total_steps": total_steps}, agent=agent), tmp_path, console)
+    assert (result.steps, result.is_complete) == (made, True)
+    assert load_agent(tmp_path / "final").training["steps"] == saved_steps(tmp_path)[0] == made
+    assert isinstance(console.file, io.StringIO)
+    assert ("a step of all flows is made as a whole" in console.file.getvalue()) == (made > total_steps)
+
+
+@pytest.mark.parametrize("agent", [PPO, SAC | {"train_freq": 10}])
+def test_a_resumed_run_has_the_same_last_rollout(tmp_path: Path, agent: dict[str, Any]) -> None:
+    through, stopped = tmp_path / "through", tmp_path / "stopped"
+    learn(through, {"total_steps": 180}, agent=agent)
+    learn_until_killed(stopped, {"total_steps": 180}, agent=agent)
+    assert resume(stopped, console=quiet()).steps == 180
+    assert logged(through) == logged(stopped)
+    assert same(weights(through), weights(stopped))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_was_interrupted_in_an_update_ends_with_the_same_weights(
     number: signal.Signals, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
