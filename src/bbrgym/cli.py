@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import logging
 import os
 import re
@@ -88,7 +89,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
     def run() -> int:
         if any(argument in ("-h", "--help") for argument in rest):
-            print(help_text(given[0]))
+            print(help_text(given[0], rest))
             return 0
         _check_experiments(given[0], rest)
         if "--json" in options and {"-m", "--multirun"}.intersection(rest):
@@ -142,10 +143,11 @@ class Command:
         run: takes the arguments after the command, and returns the exit status.
         text: more about it, for its help.
         groups: the groups of conf/ that it takes.
-        settings: values that are often changed.
+        settings: values that are often changed, `key=value` and a text. `{}` stands for the value of the configuration.
         examples: command lines.
         details: returns more lines of its help, which need imports.
         has_output_options: whether it takes `bbrgym.output.OPTIONS`.
+        config: the name of its configuration, and the overrides that it adds.
     """
 
     summary: str
@@ -156,6 +158,7 @@ class Command:
     examples: tuple[str, ...] = ()
     details: Callable[[], str] | None = None
     has_output_options: bool = False
+    config: tuple[str, ...] = ("config",)
 
 
 def _train(arguments: list[str]) -> int:
@@ -317,7 +320,8 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
 
 def _demo(arguments: list[str]) -> int:
     task = Task("demo", _demo_once, _check_demo)
-    return run_with_hydra(task, "config", add_overrides(["experiment=demo"], arguments))
+    config_name, *added = COMMANDS["demo"].config
+    return run_with_hydra(task, config_name, add_overrides(added, arguments))
 
 
 def _check_demo(config: dict[str, Any], directory: Path | None) -> None:
@@ -603,8 +607,8 @@ def _overview() -> str:
     )
 
 
-def help_text(name: str) -> str:
-    """Return the help of a command."""
+def help_text(name: str, arguments: Sequence[str] = ()) -> str:
+    """Return the help of a command, with the values of the configuration that the arguments choose from groups."""
     command = COMMANDS[name]
     lines = [f"bbrgym {name}: {command.summary}", "", *_wrap(command.text)]
     if command.groups:
@@ -613,7 +617,7 @@ def help_text(name: str) -> str:
             lines += _wrap(", ".join(choices(group)), f"  {group:<12}", " " * 14)
     if command.details is not None:
         lines += ["", command.details()]
-    settings = ("settings (key=value):", command.settings)
+    settings = ("settings (key=value):", _settings(command, arguments))
     options = [f"{name:<9}{text}" for name, text in OPTIONS.items()] if command.has_output_options else []
     for title, entries in (settings, ("options:", options), ("examples:", command.examples)):
         if entries:
@@ -628,6 +632,31 @@ def help_text(name: str) -> str:
             ),
         ]
     return "\n".join(lines)
+
+
+def _settings(command: Command, arguments: Sequence[str]) -> Sequence[str]:
+    """Return the settings of a command's help with the values that they have by default."""
+    if not any("{}" in entry for entry in command.settings):
+        return command.settings
+    from hydra import compose, initialize_config_module
+    from omegaconf import OmegaConf
+
+    config_name, *added = command.config
+    pairs = ((one, *one.partition("=")[::2]) for one in arguments)
+    chosen = [one for one, group, choice in pairs if group in command.groups and choice in choices(group)]
+    with initialize_config_module("bbrgym.conf", version_base="1.3"):
+        composed = compose(config_name, [*added, *chosen])
+    rows = []
+    for entry in command.settings:
+        key, _, text = entry.partition("=")
+        value, _, text = text.partition(" ")
+        if value == "{}":
+            found = OmegaConf.select(composed, key)
+            plain = OmegaConf.to_container(found) if OmegaConf.is_config(found) else found
+            value = json.dumps(plain, separators=(",", ":"))
+        rows.append((f"{key}={value}", text.strip()))
+    width = max(len(setting) for setting, _ in rows)
+    return [f"{setting:<{width}}  {text}" for setting, text in rows]
 
 
 def _wrap(text: str, first: str = "", other: str = "") -> list[str]:
@@ -648,12 +677,12 @@ COMMANDS: dict[str, Command] = {
         "written to runs/train/<date>_<time>_<name>: the best and the last agent, checkpoints, a log, a curve.",
         (*_TRAINING_GROUPS, "tracking", "experiment"),
         (
-            "seed=1                    seed of everything random",
-            "name=…                    name of the run",
-            "train.total_steps=300000  decisions to learn from",
-            "train.max_minutes=10      time limit",
-            "train.n_envs=2            engines that run in parallel",
-            "train.resume=RUN          resume a stopped run",
+            "seed={} seed of everything random",
+            "name=… name of the run",
+            "train.total_steps={} decisions to learn from, rounded up to whole steps; depends on the agent",
+            "train.max_minutes=10 time limit; none by default",
+            "train.n_envs={} engines that run in parallel; depends on the agent",
+            "train.resume=RUN resume a stopped run",
         ),
         (
             "bbrgym train",
@@ -671,9 +700,9 @@ COMMANDS: dict[str, Command] = {
         "traces are written to runs/evaluate/<date>_<time>_<name>.",
         ("scenario", "engine", "tracking"),
         (
-            "agent_path=RUN   a training run, or an agent's folder in it (RUN/final)",
-            "seeds=[1,2,3]    one episode each",
-            "warmup=0.25      fraction of the duration that is not measured",
+            "agent_path=RUN a training run, or an agent's folder in it (RUN/final)",
+            "seeds={} one episode each",
+            "warmup={} fraction of the duration that is not measured",
             "other_agents=bbr of several agents, only the first is driven, beside BBR; by default all are",
         ),
         (
@@ -681,6 +710,7 @@ COMMANDS: dict[str, Command] = {
             "bbrgym evaluate agent_path=RUN scenario=single scenario.rate_mbps=50 seeds=[4,5]",
         ),
         has_output_options=True,
+        config=("evaluate",),
     ),
     "benchmark": Command(
         "compare algorithms and agents: competitors x scenarios x seeds, a table and a report",
@@ -689,10 +719,10 @@ COMMANDS: dict[str, Command] = {
         "same command resumes a benchmark that was stopped.",
         ("experiment", "engine", "tracking"),
         (
-            "benchmark.competitors=[bbr,cubic]  all of the experiment's by default",
-            "benchmark.agent=RUN                add a trained agent as a competitor",
-            "benchmark.seeds=[1,2,3]",
-            "benchmark.executor.workers=2       runs in parallel",
+            "benchmark.competitors=[bbr,cubic] all of the experiment's by default",
+            "benchmark.agent=RUN add a trained agent as a competitor",
+            "benchmark.seeds={} of every scenario and competitor",
+            "benchmark.executor.workers=2 runs in parallel; one per core by default",
         ),
         (
             "bbrgym benchmark experiment=rtt_fairness",
@@ -780,8 +810,13 @@ COMMANDS: dict[str, Command] = {
         _demo,
         "The same as `bbrgym train experiment=demo` and `bbrgym benchmark experiment=demo benchmark.agent=…`.",
         (*_ENVIRONMENT_GROUPS, "agent", "tracking"),
-        ("train.max_minutes=4", "benchmark.competitors=[bbr,cubic]", "benchmark.seeds=[1,2,3]"),
+        (
+            "train.max_minutes={} time limit of the training",
+            "benchmark.competitors=[bbr,cubic] all, and backlog, by default",
+            "benchmark.seeds={} of every scenario and competitor",
+        ),
         ("bbrgym demo", "bbrgym demo train.max_minutes=30 tracking=none"),
+        config=("config", "experiment=demo"),
     ),
     "send": Command(
         "send a flow with one of our algorithms to another machine",

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from hydra import compose, initialize_config_module
 from in_process import ExecutorInThisProcess
+from omegaconf import OmegaConf
 from training import Killed, kill
 
 import bbrgym
@@ -53,6 +55,29 @@ def test_every_command_has_help_with_its_groups(name: str, capsys: pytest.Captur
     assert [group for group in COMMANDS[name].groups if f"  {group}" not in text] == []
     for group in set(COMMANDS[name].groups) & {"agent", "experiment"}:
         assert [choice for choice in choices(group) if choice not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config_name"),
+    [
+        (["train"], "config"),
+        (["train", "agent=sac"], "config"),
+        (["train", "agent=cma"], "config"),
+        (["demo"], "config"),
+        (["evaluate"], "evaluate"),
+    ],
+)
+def test_help_shows_the_values_that_the_command_uses(
+    arguments: list[str], config_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--help"]) == 0
+    shown = dict(re.findall(r"^  ([\w.]+)=(\S+)", capsys.readouterr().out, re.MULTILINE))
+    overrides = ["experiment=demo"] if arguments == ["demo"] else arguments[1:]
+    with initialize_config_module("bbrgym.conf", version_base="1.3"):
+        composed = compose(config_name, overrides)
+    defaults = {"train": ["seed", "train.total_steps", "train.n_envs"], "evaluate": ["seeds", "warmup"]}
+    for key in defaults.get(arguments[0], ["train.max_minutes", "benchmark.seeds"]):
+        assert json.loads(shown[key]) == OmegaConf.select(composed, key), key
 
 
 def test_version_of_the_module() -> None:
