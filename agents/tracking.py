@@ -16,12 +16,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bbrgym.agents.mlflow_store import MlflowStore, first_line, is_of_mlflow, is_refusal, store_root, warn_of_refusal
+from bbrgym.agents.mlflow_store import (
+    MlflowStore,
+    calling,
+    first_line,
+    is_of_mlflow,
+    is_refusal,
+    store_root,
+    warn_of_refusal,
+)
 from bbrgym.agents.provenance import command_line, source_tags
 from bbrgym.checks import check_name, read_record
 from bbrgym.files import read_object, replace_file, write_json
 from bbrgym.interruption import TERMINATED, ending_in_order
-from bbrgym.waiting import announcing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +51,7 @@ class TrackingConfig:
         parent: `run_id` of the run that these runs belong to, like the jobs of a sweep; None if there is none.
 
     Raises:
-        ValueError: unknown backend.
+        ValueError: unknown backend, or root.
     """
 
     backend: str = "none"
@@ -54,6 +61,7 @@ class TrackingConfig:
 
     def __post_init__(self) -> None:
         check_name("tracking backend", self.backend, BACKENDS)
+        store_root(self.root)
 
     @classmethod
     def of(cls, config: TrackingConfig | Mapping[str, Any] | None) -> TrackingConfig:
@@ -222,17 +230,16 @@ class Tracker:
                 self.finish("FAILED", f"{type(error).__name__}: {error}")
 
     def _in_store(self, what: str, work: Callable[[MlflowStore], None]) -> None:
-        if self._store is None:
+        if self._store is None or self._store.name in _FAILED_STORES:
             return
         try:
-            with announcing(f"MLflow in {self._store.name}"):
+            with calling(self._store.name):
                 work(self._store)
         except Exception as error:  # of any kind: a run never ends because of the store
             if is_refusal(error) or not is_of_mlflow(error):
                 warn_of_refusal(self._store.name, what, error)
             else:
                 _give_up(self._store.name, error)
-                self._store = None
 
     def _write_record(self) -> None:
         write_json(self.directory / "run.json", self._record)
@@ -286,7 +293,7 @@ def _open_store(config: TrackingConfig, record: dict[str, Any]) -> MlflowStore |
         return None
     try:
         store = MlflowStore(root, config.uri)
-        with announcing(f"MLflow in {name}"):
+        with calling(name):
             record["run_id"] = store.begin(record)
     except Exception as error:  # of any kind: a run never ends because of the store
         if is_refusal(error):

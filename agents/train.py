@@ -14,7 +14,7 @@ from rich.console import Console
 
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import ALGORITHMS, EXPERIMENT, PPOConfig, SearchConfig, TrainConfig
-from bbrgym.agents.tracking import read_run
+from bbrgym.agents.tracking import TrackingConfig, read_run
 from bbrgym.checks import check_integer, check_name, read_record
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.extras import require
@@ -168,6 +168,7 @@ def _read(config: Mapping[str, Any]) -> tuple[EpisodeSpec, TrainConfig]:
     if algorithm == "cma":
         read_record(SearchConfig, "agent 'cma'", agent).check_fits(spec)
     check_integer("seed", config.get("seed", 1), at_least=0, below=2**31)
+    TrackingConfig.of(config.get("tracking"))
     return spec, training
 
 

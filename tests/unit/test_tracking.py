@@ -1,13 +1,16 @@
 """Tracking: the run's folder is complete, MLflow has a copy, and no failure of MLflow ends a run."""
 
+import contextlib
 import dataclasses
 import io
 import json
 import logging
 import math
+import os
 import re
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +19,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +27,7 @@ import policies
 import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
-from training import run_of
+from training import learn, quiet, run_of
 from waiting import wait_for
 
 from bbrgym import Flow, Scenario
@@ -262,19 +266,21 @@ def test_an_evaluation_in_the_store(root: Path, monkeypatch: pytest.MonkeyPatch)
     assert table["throughput_mbps"].tolist() == pytest.approx(results["throughput_mbps"].tolist())
 
 
-def test_a_benchmark_in_the_store(root: Path) -> None:
-    directory = root / "runs" / "small"
-    scenario = {"rate_mbps": 12, "duration_s": 2, "flows": [{"rtt_ms": 30}]}
-    config = {
+def small_benchmark(tracking: dict[str, Any]) -> dict[str, Any]:
+    return {
         "name": "small",
-        "scenarios": {"alone": scenario},
+        "scenarios": {"alone": {"rate_mbps": 12, "duration_s": 2, "flows": [{"rtt_ms": 30}]}},
         "competitors": ["bbr"],
         "seeds": [1],
         "engine": "native",
         "executor": {"workers": 1},
-        "tracking": {"backend": "mlflow", "root": str(root)},
+        "tracking": tracking,
     }
-    run_benchmark(config, directory, Console(file=io.StringIO()))
+
+
+def test_a_benchmark_in_the_store(root: Path) -> None:
+    directory = root / "runs" / "small"
+    run_benchmark(small_benchmark({"backend": "mlflow", "root": str(root)}), directory, Console(file=io.StringIO()))
     run = client(root).get_run(run_of(directory)["run_id"])
     (child,) = client(root).search_runs(
         [run.info.experiment_id], f"tags.mlflow.parentRunId = '{run.info.run_id}'", max_results=2
@@ -415,6 +421,128 @@ def test_a_store_that_breaks_during_a_run_does_not_stop_it(root: Path, caplog: p
     assert [line["step"] for line in read_metrics(tracker.directory)] == [1, 2, 3]
     assert "MLflow in" in caplog.text
     assert run_of(tracker.directory)["status"] == "FINISHED"
+
+
+class Server:
+    """A port of this machine whose server is broken: it drops each connection, or keeps it without an answer."""
+
+    def __init__(self, is_silent: bool) -> None:
+        self.connections: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._is_silent = is_silent
+        self.uri = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # it is closed
+            while True:
+                self.connections.append(self._listener.accept()[0])
+                if not self._is_silent:
+                    self.connections[-1].close()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+        for connection in self.connections:
+            connection.close()
+
+
+@pytest.fixture(params=["drops", "is silent"])
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A broken server. Of the one that is silent a user has set the limits, which then are these."""
+    is_silent = request.param == "is silent"
+    if is_silent:
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with closing(Server(is_silent)) as found:
+        yield found
+
+
+def tries(server: Server) -> int:
+    """How many connections there may be, until the server is given up."""
+    return 1 if server._is_silent else 1 + int(mlflow_store.HTTP_LIMITS["MLFLOW_HTTP_REQUEST_MAX_RETRIES"])
+
+
+@pytest.mark.parametrize("server", ["is silent"], indirect=True)
+@pytest.mark.parametrize("call", ["log_metrics", "log_artifact", "log_scenarios", "log_agent", "set_tags", "finish"])
+def test_a_server_that_dies_is_given_up_once(
+    root: Path, server: Server, call: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever call meets it, and with it for all runs of this process."""
+    from mlflow import MlflowClient
+
+    before = dict(os.environ)
+    make_agent().save(root / "best")
+    first, second = start(root, "first"), start(root, "second")
+    for tracker in (first, second):
+        assert tracker._store is not None
+        tracker._store._client = MlflowClient(tracking_uri=server.uri, registry_uri=server.uri)
+        tracker._store._flushed_at = -math.inf
+    arguments: dict[str, Any] = {
+        "log_metrics": ({"x": 1.0}, 1),
+        "log_artifact": (first.directory / "run.json",),
+        "log_scenarios": ("drawn", "training", SCENARIO),
+        "log_agent": (root / "best",),
+        "set_tags": ({"colour": "blue"},),
+    }
+    with caplog.at_level(logging.WARNING):
+        getattr(first, call)(*arguments.get(call, ()))
+        assert len(server.connections) == tries(server)
+        for tracker in (first, second):
+            if call != "finish":
+                tracker.log_metrics({"x": 2.0}, 2)
+            tracker.finish()
+    assert len(server.connections) == tries(server)
+    (warning,) = [record for record in caplog.records if record.name != "bbrgym.waiting"]
+    assert "failed, so runs are logged in their own folders only" in warning.message
+    assert [run_of(tracker.directory)["status"] for tracker in (first, second)] == ["FINISHED"] * 2
+    if call == "log_metrics":
+        assert [line["step"] for line in read_metrics(first.directory)] == [1, 2]
+    assert {name: os.environ.get(name) for name in mlflow_store.HTTP_LIMITS} == {
+        name: before.get(name) for name in mlflow_store.HTTP_LIMITS
+    }
+
+
+def test_a_training_without_its_server_ends_with_its_last_step(
+    root: Path, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracking = {"backend": "mlflow", "root": str(root), "uri": server.uri}
+    with caplog.at_level(logging.WARNING, logger="bbrgym"):
+        result = learn(root / "runs" / "training", tracking=tracking)
+    assert (result.is_complete, len(server.connections)) == (True, tries(server))
+    assert run_of(result.directory)["status"] == "FINISHED"
+    assert len(warnings(caplog)) == 1
+
+
+@pytest.mark.parametrize("server", ["is silent"], indirect=True)
+def test_a_benchmark_without_its_server_has_all_runs(
+    root: Path, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracking = {"backend": "mlflow", "root": str(root), "uri": server.uri}
+    config = small_benchmark(tracking) | {"seeds": [1, 2]}
+    with caplog.at_level(logging.WARNING, logger="bbrgym"):
+        result = run_benchmark(config, root / "runs" / "small", quiet(), has_report=False)
+    assert (result.results["seed"].tolist(), result.failures) == ([1, 2], [])
+    assert len(server.connections) == tries(server)
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_database_that_cannot_be_opened_is_given_up_soon(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow.store.db.utils
+
+    waits: list[float] = []
+    monkeypatch.setattr(mlflow.store.db.utils, "time", SimpleNamespace(sleep=waits.append))
+    (root / "runs" / "mlflow.db").unlink()
+    (root / "runs" / "mlflow.db").mkdir()
+    with caplog.at_level(logging.WARNING), start(root) as tracker:
+        tracker.log_metrics({"x": 1.0})
+    assert 0 < sum(waits) < 5
+    (warning,) = [record.message for record in caplog.records if record.name != "bbrgym.waiting"]
+    assert "unable to open database file" in warning
 
 
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGKILL, "RUNNING"), (signal.SIGTERM, "KILLED")])
