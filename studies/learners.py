@@ -23,7 +23,7 @@ from rich.progress import track
 from bbrgym.agents.policy import load_agent
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark.code import code_hash
-from bbrgym.interruption import run_interruptible
+from bbrgym.interruption import SAME_COMMAND, run_interruptible
 from studies import page
 from studies.kept import finished, keep
 from studies.learned import BY_HAND, CONSTANT, COUNT, JUDGES, best_constant, draw, fixed, measure
@@ -156,4 +156,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_interruptible("learners", main))
+    sys.exit(run_interruptible("learners", main, SAME_COMMAND))

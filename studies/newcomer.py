@@ -35,7 +35,7 @@ from bbrgym.envs import environment_ids
 from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.trace import simulate
-from bbrgym.interruption import run_interruptible
+from bbrgym.interruption import SAME_COMMAND, run_interruptible
 from bbrgym.processes import ProcessExecutor
 from studies import page
 from studies.kept import finished, keep
@@ -252,4 +252,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_interruptible("newcomer", main))
+    sys.exit(run_interruptible("newcomer", main, SAME_COMMAND))

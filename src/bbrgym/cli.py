@@ -24,7 +24,7 @@ from bbrgym.conf import choices
 from bbrgym.envs.engine import EngineError
 from bbrgym.files import check_file, check_folder, is_local, open_folder
 from bbrgym.hydra_task import Task, add_overrides, complete_with_hydra, run_explained, run_with_hydra
-from bbrgym.interruption import run_interruptible
+from bbrgym.interruption import SAME_COMMAND, resumed_by, run_interruptible
 from bbrgym.output import (
     NO_READER,
     OPTIONS,
@@ -176,12 +176,15 @@ def _train_once(config: dict[str, Any], directory: Path) -> float:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
+    from bbrgym.overrides import command
+
     if HydraConfig.get().mode is RunMode.MULTIRUN:
         from bbrgym.agents.sweep import train_in_sweep as train
     else:
         from bbrgym.agents.train import train
 
-    result = train(config, directory, make_console())
+    with resumed_by(f"`{command('bbrgym train', {'train.resume': directory})}` resumes it"):
+        result = train(config, directory, make_console())
     _report_training(result)
     return result.score
 
@@ -199,7 +202,9 @@ def _resume(directory: Path, arguments: list[str]) -> int:
             raise ValueError(f"{override.input_line}: give one value: a resumed training cannot be a sweep")
         changes[override.key_or_group] = override.value()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    _report_training(resume(directory, changes, make_console(), _composed(directory)))
+    with resumed_by(SAME_COMMAND):
+        result = resume(directory, changes, make_console(), _composed(directory))
+    _report_training(result)
     return 0
 
 
@@ -211,7 +216,8 @@ def _composed(directory: Path) -> dict[str, Any] | None:
 
     try:
         # Hydra writes hydra.yaml after config.yaml, which is complete then.
-        if OmegaConf.select(OmegaConf.load(directory / ".hydra" / "hydra.yaml"), "hydra.job.name") != "train":
+        made_by = OmegaConf.select(OmegaConf.load(directory / ".hydra" / "hydra.yaml"), "hydra.job.name")
+        if made_by not in ("train", "demo"):
             return None
         settings = OmegaConf.load(directory / ".hydra" / "config.yaml")
     except (OSError, YAMLError, OmegaConfBaseException, TypeError):
@@ -286,9 +292,10 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
 
     console = make_console()
     where = config["directory"]
-    result = run_benchmark(
-        config["benchmark"], where or directory, console, beside=BENCHMARKS, log=directory if where else None
-    )
+    with resumed_by(SAME_COMMAND):
+        result = run_benchmark(
+            config["benchmark"], where or directory, console, beside=BENCHMARKS, log=directory if where else None
+        )
     facts = {
         "directory": str(result.directory),
         "report": str(result.directory / "report.html"),
