@@ -24,11 +24,13 @@ import numpy as np
 from bbrgym.agents.policy import load_agent
 from bbrgym.extras import require
 from bbrgym.files import json_text, sqlite_url
+from bbrgym.interruption import deferring_signals
 from bbrgym.processes import ChildProcess
 from bbrgym.waiting import announcing
 
 if TYPE_CHECKING:
     import pandas as pd
+    from mlflow.entities import Run
     from mlflow.exceptions import MlflowException
 
 LOGGER = logging.getLogger(__name__)
@@ -150,8 +152,10 @@ class MlflowStore:
             return self._run_id
         parent = {} if record["parent"] is None else {"mlflow.parentRunId": str(record["parent"])}
         name = _shorten(_text(record["run_name"]), LONGEST_NAME)
-        run = self._client.create_run(self._experiment(record["experiment"]), tags=parent, run_name=name)
-        self._run_id = run.info.run_id
+        experiment = self._experiment(record["experiment"])
+        with deferring_signals():  # else nobody would know the run that the store has just made
+            run = self._client.create_run(experiment, tags=parent, run_name=name)
+            self._run_id = run.info.run_id
         self.set_tags(record["tags"])
         # Shortened to MLflow's limit; run.json has them in full.
         params = {store_name(name): _text(value)[:LONGEST_PARAM] for name, value in flatten(record["params"])}
@@ -253,9 +257,27 @@ class MlflowStore:
         self._client.log_batch(self._run_id, tags=given)
 
     def finish(self, status: str) -> None:
-        """End the run."""
-        self._flush()
-        self._client.set_terminated(self._run_id, status)
+        """End the run, if it has begun."""
+        if not self._run_id:
+            return
+        try:
+            self._flush()
+        finally:
+            self._client.set_terminated(self._run_id, status)
+
+    def end_killed(self, run_id: str) -> None:
+        """End a run whose process was killed, unless it is this one, and the runs that belong to it, as KILLED."""
+        run = self._client.get_run(run_id)
+        left = self._children(run)
+        if run_id != self._run_id and run.info.status == "RUNNING":
+            left.append(run)
+        for one in left:
+            self._client.set_terminated(one.info.run_id, "KILLED")
+
+    def _children(self, run: Run) -> list[Run]:
+        """Return the runs that belong to a run and have not ended."""
+        wanted = f"tags.mlflow.parentRunId = '{run.info.run_id}' and attributes.status = 'RUNNING'"
+        return list(self._client.search_runs([run.info.experiment_id], wanted))
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []

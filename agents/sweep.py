@@ -110,6 +110,7 @@ def _track(config: DictConfig, directory: Path, stack: ExitStack) -> None:
             resume=True,
         )
     )
+    stack.callback(tracker.end_children)  # what is left in MLflow alone
     stack.callback(_end_jobs, tracker, store)
 
 

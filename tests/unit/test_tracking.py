@@ -27,7 +27,7 @@ import policies
 import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
-from training import learn, quiet, run_of
+from training import Killed, learn, quiet, run_of
 from waiting import wait_for
 
 from bbrgym import Flow, Scenario
@@ -43,6 +43,7 @@ from bbrgym.benchmark.run import run_benchmark
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
+from bbrgym.files import write_json
 from bbrgym.interruption import TERMINATED
 
 LOG_UNTIL_KILLED = """
@@ -577,3 +578,82 @@ def test_pages_in_docs_do_not_make_the_code_modified(tmp_path: Path, monkeypatch
     assert provenance.source_tags()["git.dirty"] == "false"
     code.write_text("modified", "utf-8")
     assert provenance.source_tags()["git.dirty"] == "true"
+
+
+def statuses(root: Path) -> list[tuple[str, str]]:
+    """Return the name and the status of every run in the store, oldest first."""
+    experiments = [experiment.experiment_id for experiment in client(root).search_experiments()]
+    runs = client(root).search_runs(experiments, order_by=["attributes.start_time ASC"])
+    return [(run.info.run_name, run.info.status) for run in runs]
+
+
+@pytest.mark.parametrize("place", ["log_batch", "get_experiment_by_name", "create_run", "set_terminated"])
+def test_a_run_that_is_interrupted_while_it_begins_or_ends_is_killed_or_finished(
+    root: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    original = getattr(MlflowClient, place)
+
+    def interrupted(self: Any, *arguments: Any, **more: Any) -> Any:
+        result = original(self, *arguments, **more)
+        signal.raise_signal(signal.SIGINT)
+        return result
+
+    def begin_and_end() -> None:
+        start(root).finish()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MlflowClient, place, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            begin_and_end()
+    expected = {"get_experiment_by_name": [], "set_terminated": [("run", "FINISHED")]}
+    assert statuses(root) == expected.get(place, [("run", "KILLED")])
+
+
+def test_a_run_whose_folder_cannot_be_written_has_ended(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Tracker) -> None:
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tracker, "_write_record", full)
+        with pytest.raises(OSError, match="the disk is full"):
+            start(root)
+    assert statuses(root) == [("run", "KILLED")]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("place", ["_write_record", "log_metrics"])
+def test_no_run_of_an_interrupted_benchmark_is_left_running(
+    root: Path, place: str, is_killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After Ctrl-C at once; after a kill when the same command resumes it. No run is missing then."""
+    config = small_benchmark({"backend": "mlflow", "root": str(root)}) | {"seeds": [1, 2]}
+    directory = root / "runs" / "small"
+    original = getattr(Tracker, place)
+
+    def interrupted(self: Tracker, *arguments: Any) -> None:
+        if self.directory.parent.name == "runs" and self.directory.parent.parent == directory:
+            raise Killed if is_killed else KeyboardInterrupt
+        original(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tracker, place, interrupted)
+        if is_killed:  # nothing ends in order
+            patched.setattr(tracking.MlflowStore, "finish", lambda *_: None)
+            patched.setattr(tracking.MlflowStore, "end_killed", lambda *_: None)
+            patched.setattr(Tracker, "finish", lambda *_: None)
+        with pytest.raises((Killed, KeyboardInterrupt)):
+            run_benchmark(config, directory, quiet(), has_report=False)
+    left = [status for _, status in statuses(root)]
+    assert left == (["RUNNING", "RUNNING"] if is_killed else ["KILLED", "KILLED"])
+    run_benchmark(config, directory, quiet(), has_report=False)
+    assert [status for _, status in statuses(root)] == ["KILLED", "KILLED", "FINISHED", "FINISHED", "FINISHED"]
+
+
+def test_a_run_of_a_process_that_lives_is_left_alone(root: Path) -> None:
+    with start(root) as first:
+        record = run_of(first.directory)
+        write_json(first.directory / "run.json", record | {"pid": os.getppid()})
+        with start(root):
+            assert statuses(root) == [("run", "RUNNING"), ("run", "RUNNING")]
