@@ -362,8 +362,10 @@ def _was_killed(record: Mapping[str, Any]) -> bool:
 
 def _give_up(store: str, error: Exception) -> None:
     _FAILED_STORES.add(store)
-    is_missing = isinstance(error, ModuleNotFoundError)
-    reason = f"{error}, or choose tracking=none" if is_missing else first_line(error)
+    if isinstance(error, ModuleNotFoundError):
+        reason = f"{error}, or choose tracking=none"
+    else:
+        reason = f"{first_line(error)} (tracking.root or tracking.uri choose another store, tracking=none has none)"
     LOGGER.warning("MLflow in %s failed, so runs are logged in their own folders only: %s", store, reason)
 
 

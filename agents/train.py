@@ -18,6 +18,7 @@ from bbrgym.agents.tracking import TrackingConfig, read_run
 from bbrgym.checks import check_integer, check_name, read_record
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.extras import require
+from bbrgym.files import check_folder
 from bbrgym.overrides import command
 
 
@@ -48,7 +49,7 @@ def check_training(config: Mapping[str, Any], directory: Path | None = None) -> 
             torch.
 
     Raises:
-        ValueError: a bad configuration, or the folder has a training.
+        ValueError: a bad configuration, or the folder has a training or cannot be written.
         ModuleNotFoundError: the extra `train` is not installed.
     """
     spec, training = _read(config)
@@ -86,8 +87,8 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
         console: shows progress; None is standard output.
 
     Raises:
-        ValueError: a bad configuration, in which case nothing was written; or the folder has a training with
-            checkpoints, or another process is training in it.
+        ValueError: a bad configuration, in which case nothing was written; or the folder cannot be written, has a
+            training with checkpoints, or another process is training in it.
         ModuleNotFoundError: the extra `train` is not installed.
         EngineError: engines failed too often. A checkpoint was saved, and the run is marked as failed.
     """
@@ -112,7 +113,7 @@ def resume(
         config: the configuration of a training that was killed before it wrote run.json; else that of run.json counts.
 
     Raises:
-        ValueError: there is nothing to resume, or a change is not allowed.
+        ValueError: there is nothing to resume, a change is not allowed, or the folder cannot be written.
         EngineError: an engine failed, as in `train`.
     """
     record = read_run(directory)
@@ -128,6 +129,7 @@ def resume(
         if group != "train" or not key:
             raise ValueError(f"{name} cannot change in a resumed training: only train.… can")
         config["train"][key] = value
+    check_folder(directory, "make it writable, or resume a copy of it")
     return _train(config, directory, console or Console(), is_resumed=True)
 
 
@@ -150,6 +152,7 @@ def _check_folder(directory: Path) -> dict[str, Any] | None:
             f"'{directory}' already holds a training: resume it ("
             f"{command('bbrgym train', {'train.resume': directory})}) or use another folder"
         )
+    check_folder(directory, "choose another folder with output_dir=FOLDER")
     return record
 
 
