@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -38,7 +39,7 @@ class Learner(Restorable, Protocol):
         unit: what it makes as a whole, in words. Its decisions are `steps`, of which there can be more than were asked.
     """
 
-    unit = "a step of all flows"
+    unit: str = "a step of all flows"
 
     @property
     def has_learned(self) -> bool:
@@ -76,6 +77,17 @@ class Learner(Restorable, Protocol):
     def close(self) -> None:
         """End the engines."""
         ...
+
+
+@contextmanager
+def blaming(**settings: float) -> Iterator[None]:
+    """Name the settings that are too large if the block makes a policy of weights that are no finite numbers."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield
+    except ValueError as error:
+        given = " or ".join(f"agent.{name} (it is {value:g})" for name, value in settings.items())
+        raise ValueError(f"the weights have overflowed: give a smaller {given}; {error}") from error
 
 
 class Callbacks:

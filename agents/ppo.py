@@ -30,7 +30,7 @@ import torch
 from torch import nn
 
 from bbrgym.agents.actor import ACTIVATION_TYPES
-from bbrgym.agents.callbacks import Callbacks, Learner
+from bbrgym.agents.callbacks import Callbacks, Learner, blaming
 from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import PPOConfig
 from bbrgym.agents.inputs import INPUT_EPISODES, measure_inputs
@@ -111,8 +111,10 @@ class PPO(Learner):
         """Return the actor without its noise."""
         linear = [layer for layer in self._actor if isinstance(layer, nn.Linear)]
         arrays = [(layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy()) for layer in linear]
-        network = Network(tuple(arrays), activation=self._config.activation_fn)
-        return Agent(self._spec, network if self._inputs is None else network.with_standardised_inputs(*self._inputs))
+        with blaming(learning_rate=self._config.learning_rate):
+            network = Network(tuple(arrays), activation=self._config.activation_fn)
+            network = network if self._inputs is None else network.with_standardised_inputs(*self._inputs)
+        return Agent(self._spec, network)
 
     def restart(self, seed: int, state: TrainingState) -> None:
         """See `Learner`.

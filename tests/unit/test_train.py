@@ -41,7 +41,7 @@ from training import (
 )
 
 from bbrgym import EngineError, Scenario
-from bbrgym.agents import callbacks, checkpoint, ppo, training_loop
+from bbrgym.agents import callbacks, checkpoint, config, ppo, training_loop
 from bbrgym.agents.callbacks import Callbacks
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.policy import load_agent
@@ -56,6 +56,8 @@ from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.files import write_json
 
 pytestmark = pytest.mark.usefixtures("no_figures")
+
+CMA = {"algorithm": "cma", "population": 4, "scenarios": 1, "fitness": "reward"}
 
 
 @pytest.fixture(scope="module")
@@ -427,6 +429,11 @@ def test_two_trainings_cannot_use_one_folder(tmp_path: Path) -> None:
     [
         ({"agent": {"algorithm": "dqn"}}, "'dqn'; known: ppo, sac, cma"),
         ({"agent": PPO | {"n_steps": 0.5}}, r"agent\.n_steps must be .*, got 0\.5"),
+        ({"agent": PPO | {"std": 1e39}}, r"agent\.std must be in \[1e-06, 1e\+06\], got 1e\+39"),
+        ({"agent": PPO | {"clip_range": 1e300}}, r"agent\.clip_range must be in .*, got 1e\+300"),
+        ({"agent": CMA | {"sigma": 1e300}}, r"agent\.sigma must be in \[1e-06, 1e\+06\], got 1e\+300"),
+        ({"agent": CMA | {"init_std": 1e39}}, r"agent\.init_std must be in .*, got 1e\+39"),
+        ({"tracking": {"backend": "mlflow", "root": "~nobodyatall"}}, "tracking.root: no home folder is known"),
         ({"agent": PPO | {"team_reward": "no"}}, r"agent\.team_reward must be true or false, got 'no'"),
         ({"agent": SAC | {"policy_kwargs": {"activation_fn": "gelu"}}}, "unknown activation_fn 'gelu'"),
         ({"agent": SAC | {"policy_kwargs": {"depth": 3}}}, "refuses its arguments: .*depth"),
@@ -440,6 +447,37 @@ def test_a_bad_configuration_is_refused_before_anything_is_made(
     with pytest.raises(ValueError, match=message):
         learn(tmp_path / "run", **changes)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings"),
+    [
+        (PPO | {"learning_rate": 1e37}, r"agent\.learning_rate \(it is 1e\+37\)"),
+        (CMA | {"sigma": 1e39}, r"agent\.sigma \(it is 1e\+39\) or agent\.init_std \(it is 0\.5\)"),
+    ],
+)
+def test_an_overflow_in_a_training_names_the_settings(
+    tmp_path: Path, agent: dict[str, Any], settings: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "MOST", 1e300)
+    with pytest.raises(ValueError, match=f"the weights have overflowed: give a smaller {settings}"):
+        learn(tmp_path, engine={"name": "native"}, agent=agent)
+    assert run_of(tmp_path)["status"] == "FAILED"
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_loop, "make_learner", kill)
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(ValueError, match=r"cannot write into .*'.*runs' is not a folder; choose .* output_dir="):
+        learn(tmp_path / "runs" / "train" / "first")
+    with pytest.raises(ValueError, match=r"cannot write into .*; choose another folder with output_dir="):
+        learn(Path("/proc/nowhere/first"))  # not even by root
+    folder = tmp_path / "run"
+    folder.symlink_to("/proc/nowhere")
+    with pytest.raises(ValueError, match=r"cannot write into .*; make it writable, or resume a copy"):
+        resume(folder, config=changed())
 
 
 def test_a_finished_run_is_not_overwritten(finished: Path, tmp_path: Path) -> None:
