@@ -262,8 +262,11 @@ class MlflowStore:
             return
         try:
             self._flush()
-        finally:
-            self._client.set_terminated(self._run_id, status)
+        except Exception as error:
+            if is_refusal(error):  # else it would not answer again
+                self._client.set_terminated(self._run_id, status)
+            raise
+        self._client.set_terminated(self._run_id, status)
 
     def end_killed(self, run_id: str) -> None:
         """End a run whose process was killed, unless it is this one, and the runs that belong to it, as KILLED."""

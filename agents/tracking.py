@@ -160,7 +160,7 @@ class Tracker:
         except BaseException:
             _abandon(store)
             raise
-        if found is not None and found["in_store"] and _was_killed(found):
+        if found is not None and found.get("in_store") and _was_killed(found):
             tracker._end_killed(str(found["run_id"]))
         return tracker
 
@@ -341,7 +341,7 @@ def _open_store(config: TrackingConfig, record: dict[str, Any]) -> MlflowStore |
 def _abandon(store: MlflowStore | None) -> None:
     """End a run that cannot be tracked, or whose process ends, before anything is logged."""
     if store is not None:
-        with suppress(Exception), calling(store.name):
+        with deferring_signals(), suppress(Exception), calling(store.name):
             store.finish("KILLED")
 
 
@@ -349,10 +349,11 @@ def _was_killed(record: Mapping[str, Any]) -> bool:
     """Return whether the process of a run ended before the run did, as far as this machine can know."""
     if record["status"] != "RUNNING":
         return False
-    if record["tags"].get("host") != socket.gethostname() or record["pid"] == os.getpid():
+    pid = record.get("pid")
+    if record["tags"].get("host") != socket.gethostname() or not isinstance(pid, int) or pid in (0, os.getpid()):
         return True
     try:
-        os.kill(record["pid"], 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except PermissionError:  # it is someone else's

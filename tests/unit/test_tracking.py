@@ -480,7 +480,9 @@ def test_a_server_that_dies_is_given_up_once(
     for tracker in (first, second):
         assert tracker._store is not None
         tracker._store._client = MlflowClient(tracking_uri=server.uri, registry_uri=server.uri)
-        tracker._store._flushed_at = -math.inf
+        tracker._store._flushed_at = -math.inf if call == "log_metrics" else math.inf
+    if call == "finish":
+        first.log_metrics({"x": 1.0}, 1)  # which it sends
     arguments: dict[str, Any] = {
         "log_metrics": ({"x": 1.0}, 1),
         "log_artifact": (first.directory / "run.json",),
