@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,68 @@ def test_a_killed_study_resumes() -> None:
     assert states == ["COMPLETE", "COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
     assert values[3] == values[2], "the values of the killed trial come first"
     assert len(set(values)) == 4
+
+
+SPACE = ("agent.gamma=interval(-1,1)", "seed=1,2")
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_another_configuration_is_another_study() -> None:
+    given = (*OPTUNA, *SPACE, "hydra.sweeper.sampler=random")
+    assert run(sweep_tasks.quadratic, *given, "hydra.sweeper.n_trials=2") == 0
+    first = {path: path.read_bytes() for path in Path("sweep").glob("*/.hydra/*")}
+    count = 2
+    for change in (
+        "env.step_ms=30",  # of all jobs
+        "agent.gamma=interval(-1,2)",
+        "agent.gamma=tag(log,interval(0.1,1))",
+        "seed=1,2,3",
+        "seed=1",  # a parameter less
+        "jobs=1,2",  # a parameter more
+        "hydra.sweeper.direction=maximize",
+    ):
+        assert run(sweep_tasks.quadratic, *given, "hydra.sweeper.n_trials=2", change) == 0
+        jobs = [OmegaConf.load(f"sweep/{number}/.hydra/config.yaml") for number in (count, count + 1)]
+        best = max if "maximize" in change else min
+        results = OmegaConf.load("sweep/optimization_results.yaml")
+        assert results.best_value == best(sweep_tasks.quadratic(job, Path()) for job in jobs)
+        count += 2
+    assert run(sweep_tasks.quadratic, *given, "hydra.sweeper.n_trials=2", change) == 0  # it is done
+    # The first one can still be resumed; neither its length nor its sampler makes it another one.
+    assert run(sweep_tasks.quadratic, *OPTUNA, *SPACE, "hydra.sweeper.n_trials=3") == 0
+    with closing(sqlite3.connect("sweep/optuna.db")) as connection:
+        counts = [n for (n,) in connection.execute("SELECT COUNT(*) FROM trials GROUP BY study_id ORDER BY study_id")]
+    assert counts == [3, *[2] * 7]
+    assert all(path.read_bytes() == content for path, content in first.items())
+
+
+def _of_another_program(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE studies (name TEXT)")
+        connection.commit()
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize(
+    ("make", "storage", "reason"),
+    [
+        (lambda path: path.write_text("a file"), "sweep/optuna.db", "file is not a database"),
+        (lambda path: path.mkdir(), "sweep/optuna.db", "unable to open"),
+        (_of_another_program, "sweep/optuna.db", "studies has no column"),
+        (lambda path: None, "nothing://user:secret@here/there", "nothing"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_named(
+    make: Callable[[Path], object], storage: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sweep").mkdir()
+    make(Path("sweep/optuna.db"))
+    given = [] if storage == "sweep/optuna.db" else [f"hydra.sweeper.storage='{storage}'"]
+    assert run(sweep_tasks.quadratic, *OPTUNA, *SPACE, *given) == 1
+    error = capsys.readouterr().err
+    assert storage.replace("secret", "…") in error
+    assert reason in error.partition("database (")[2]
+    assert not list(Path("sweep").glob("[0-9]*")), "no job was run"
 
 
 def test_variants_change_one_setting_at_a_time() -> None:

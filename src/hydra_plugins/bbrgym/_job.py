@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ from typing import Any, Final
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobStatus, run_job, setup_globals
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from bbrgym.files import read_object, write_text
 
@@ -35,6 +36,22 @@ class Job:
     config: DictConfig
     folder: Path
     started_in: str = field(default_factory=os.getcwd)
+
+
+def without_hydra(config: DictConfig) -> DictConfig:
+    """Return what of a composed configuration the task gets."""
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+
+
+def identity(config: DictConfig, *more: Any) -> str:
+    """Return a hash of a job's name and configuration, as composed, before `${now:…}` and the like are resolved.
+
+    Args:
+        config: as Hydra composed it. What it says of Hydra itself does not count.
+        more: plain values that count, too.
+    """
+    content = [config.hydra.job.name, OmegaConf.to_container(without_hydra(config)), *more]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def run(job: Job) -> Any:
