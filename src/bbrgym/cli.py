@@ -163,9 +163,11 @@ class Command:
 
 def _train(arguments: list[str]) -> int:
     if resumed := [argument for argument in arguments if argument.startswith("train.resume=")]:
-        from hydra.core.override_parser.overrides_parser import OverridesParser
+        from bbrgym.overrides import explaining, read_values
 
-        if directory := OverridesParser.create().parse_override(resumed[-1]).value():
+        with explaining("config", arguments):
+            directory = read_values(resumed[-1:])["train.resume"]
+        if directory:
             return _resume(Path(str(directory)), arguments)
     return run_with_hydra(
         Task("train", _train_once, partial(_call, "agents.train", "check_training")), "config", arguments
@@ -191,16 +193,11 @@ def _train_once(config: dict[str, Any], directory: Path) -> float:
 
 def _resume(directory: Path, arguments: list[str]) -> int:
     # Without Hydra: configuration and folder are those of the run.
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     from bbrgym.agents.train import resume
+    from bbrgym.overrides import explaining, read_values
 
-    changes = {}
-    others = [argument for argument in arguments if not argument.startswith("train.resume=")]
-    for override in OverridesParser.create().parse_overrides(others):
-        if override.is_sweep_override():
-            raise ValueError(f"{override.input_line}: give one value: a resumed training cannot be a sweep")
-        changes[override.key_or_group] = override.value()
+    with explaining("config", arguments):
+        changes = read_values([argument for argument in arguments if not argument.startswith("train.resume=")])
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     with resumed_by(SAME_COMMAND):
         result = resume(directory, changes, make_console(), _composed(directory))
@@ -490,10 +487,11 @@ def _import(arguments: list[str]) -> int:
     from omegaconf import OmegaConf
 
     from bbrgym.agents.importers import import_model
-    from bbrgym.overrides import command, explaining
+    from bbrgym.overrides import command, explaining, read_environment
 
     with explaining("config", options.settings), initialize_config_module("bbrgym.conf", version_base="1.3"):
         composed = compose("config", options.settings)
+        read_environment(composed)
     config = {group: OmegaConf.to_container(composed[group], resolve=True) for group in _ENVIRONMENT_GROUPS}
     agent = import_model(options.model, config, options.statistics, options.ignore_clipping)
     agent.save(folder)

@@ -111,6 +111,10 @@ class Task:
 def _plain(command: str, config: DictConfig) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
+    from bbrgym.overrides import read_environment
+
+    config = copy.deepcopy(config)
+    read_environment(config)
     if missing := OmegaConf.missing_keys(config):
         raise ValueError(f"missing: {', '.join(f'{key}=…' for key in sorted(missing))} (see bbrgym {command} --help)")
     plain = OmegaConf.to_container(config, resolve=True)
@@ -166,8 +170,12 @@ def _check_sweep(task: Task, config: DictConfig) -> None:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    from bbrgym.overrides import check_values, read_environment
+
     folder = Path(os.path.relpath(str(OmegaConf.select(config, "hydra.sweep.dir"))))
     check_folder(folder, "choose another folder with hydra.sweep.dir=FOLDER")
+    for plugin in ("launcher", "sweeper"):
+        read_environment(config.hydra[plugin])
     loader = GlobalHydra.instance().config_loader()
     context = HydraContext(config_loader=loader, callbacks=Callbacks())
     sweeper: Any
@@ -175,10 +183,14 @@ def _check_sweep(task: Task, config: DictConfig) -> None:
         sweeper = Plugins.instance().instantiate_sweeper(config=config, hydra_context=context, task_function=task)
     except InstantiationException as error:
         raise error.__cause__ or error from None
-    if not hasattr(sweeper, "split_arguments"):
-        return  # of another package
-    given = [*(f"{key}={value}" for key, value in sweeper.params.items()), *config.hydra.overrides.task]
+    is_known = hasattr(sweeper, "split_arguments")  # Hydra's, or one of this package
+    params = sweeper.params.items() if is_known else ()
+    given = [*(f"{key}={value}" for key, value in params), *config.hydra.overrides.task]
     overrides = OverridesParser.create(config_loader=loader).parse_overrides(given)
+    for override in overrides:
+        check_values(override, loader.get_group_options(override.key_or_group))
+    if not is_known:
+        return
     rejection: Exception | None = None
     is_accepted = False
     composed: set[str] = set()

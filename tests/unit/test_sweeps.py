@@ -159,8 +159,14 @@ def test_jobs_end_with_their_sweep(ending: signal.Signals) -> None:
     [
         (["hydra/launcher=local", "hydra.launcher.timeout_s=-1"], "timeout_s must be"),
         (["hydra/sweeper=optuna"], "the search space is empty"),
-        (["hydra/sweeper=optuna", "seed=range(1,1)"], "seed=range(1,1): the range is empty"),
+        (["hydra/sweeper=optuna", "seed=range(1,1)"], "seed=range(1,1) has no values"),
         (["hydra/sweeper=variants"], "hydra.sweeper.variants is empty"),
+        (["agent=glob(x*)"], "agent=glob(x*) matches none of cma, ppo, sac"),
+        (["agent=glob(x*)", "hydra/launcher=local", "seed=1,2"], "agent=glob(x*) matches none of cma, ppo, sac"),
+        (["agent=glob(x*)", "hydra/sweeper=variants", "hydra.sweeper.variants={a: []}"], "matches none of cma, ppo"),
+        (["seed=glob(*)"], "glob(…) chooses from a group, and seed is none"),
+        (["seed=range(3,3)"], "seed=range(3,3) has no values"),
+        (["hydra.sweeper.params={seed: 'range(3,3)'}"], "seed=range(3,3) has no values"),
     ],
 )
 def test_mistakes_are_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,6 +206,18 @@ def test_a_killed_study_resumes() -> None:
     assert states == ["COMPLETE", "COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
     assert values[3] == values[2], "the values of the killed trial come first"
     assert len(set(values)) == 4
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_environment_variables_are_numbers_where_numbers_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SEED": "5", "GAMMA": "0.5", "WORKERS": "1", "TRIALS": "1", "NAME": "7"}.items():
+        monkeypatch.setenv(name, value)
+    of_jobs = ("seed=${oc.env:SEED}", "agent.gamma=${oc.env:GAMMA}", "name=${oc.env:NAME}")
+    assert run(sweep_tasks.quadratic, *LOCAL, "hydra.launcher.workers=${oc.env:WORKERS}", *of_jobs) == 0
+    (folder,) = jobs().values()
+    assert json.loads((folder / "result.json").read_text())["value"] == pytest.approx(0.2**2 + 0.01)
+    searched = ("agent.gamma=interval(0,1)", "seed=${oc.env:SEED}", "hydra.sweeper.n_trials=${oc.env:TRIALS}")
+    assert run(sweep_tasks.quadratic, *OPTUNA, *searched) == 0
 
 
 SPACE = ("agent.gamma=interval(-1,1)", "seed=1,2")
