@@ -166,7 +166,7 @@ def test_jobs_end_with_their_sweep(ending: signal.Signals) -> None:
         (["agent=glob(x*)", "hydra/sweeper=variants", "hydra.sweeper.variants={a: []}"], "matches none of cma, ppo"),
         (["seed=glob(*)"], "glob(…) chooses from a group, and seed is none"),
         (["seed=range(3,3)"], "seed=range(3,3) has no values"),
-        (["hydra.sweeper.params={seed: 'range(3,3)'}"], "seed=range(3,3) has no values"),
+        (["hydra/sweeper=optuna", "hydra.sweeper.params={seed: 'range(3,3)'}"], "seed=range(3,3) has no values"),
     ],
 )
 def test_mistakes_are_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
