@@ -52,7 +52,7 @@ class Benchmark:
         check_keys("a benchmark", plain, [*(f.name for f in dataclasses.fields(cls)), "agent", "traces"])
         config = dict(plain)
         engine = config.get("engine") or DEFAULT_ENGINE
-        config["engine"] = {"name": engine} if isinstance(engine, str) else dict(engine)
+        config["engine"] = {"name": engine} if isinstance(engine, str) else {"name": DEFAULT_ENGINE, **engine}
         entries = config.get("competitors") or "all"
         entries = [entries] if isinstance(entries, str) else list(entries)
         if (agent := config.pop("agent", None)) is not None:

@@ -269,8 +269,10 @@ def _benchmark(arguments: list[str]) -> int:
 def _check_benchmark(config: dict[str, Any], directory: Path | None) -> None:
     from bbrgym.benchmark.run import read_benchmark
 
+    if "benchmark" not in config:
+        raise ValueError("the configuration has no 'benchmark'")
     read_benchmark(config["benchmark"])
-    if (where := config["directory"]) is not None:
+    if (where := config.get("directory")) is not None:
         _check_runs(open_folder(where), "choose another folder with directory=FOLDER")
     elif directory is not None:
         _check_runs(directory, "choose another folder with output_dir=FOLDER")
@@ -288,7 +290,7 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
     from bbrgym.benchmark.verdicts import Verdicts, print_verdicts
 
     console = make_console()
-    where = config["directory"]
+    where = config.get("directory")
     with resumed_by(SAME_COMMAND):
         result = run_benchmark(
             config["benchmark"], where or directory, console, beside=BENCHMARKS, log=directory if where else None

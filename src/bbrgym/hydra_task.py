@@ -136,12 +136,29 @@ def _check(task: Task, config: DictConfig) -> None:
 
     try:
         if config.hydra.mode is RunMode.MULTIRUN:
+            _check_folder(task, Path(str(config.hydra.sweep.dir)), "hydra.sweep.dir", is_of_sweep=True)
             _check_sweep(task, config)
         else:
-            _check_run(task, config, Path(os.path.relpath(str(OmegaConf.select(config, "hydra.run.dir")))))
+            directory = Path(os.path.relpath(str(OmegaConf.select(config, "hydra.run.dir"))))
+            _check_folder(task, directory, "output_dir", is_of_sweep=False)
+            _check_run(task, config, directory)
     except Exception as error:
         raise_if_interrupted()
         raise _Rejected(error) from error
+
+
+def _check_folder(task: Task, directory: Path, setting: str, is_of_sweep: bool) -> None:
+    """Check that a folder has no run of another kind, whose record this one would continue or replace."""
+    from bbrgym.agents.tracking import read_run
+
+    record = read_run(directory)
+    if record is None:
+        return
+    experiment = str(record.get("experiment")).partition("/")[0]
+    was_of_sweep = "sweeper" in (record.get("tags") or {})
+    if (experiment, was_of_sweep) != ("train" if task.command == "demo" else task.command, is_of_sweep):
+        kind = "a sweep" if was_of_sweep else "a run"
+        raise ValueError(f"'{directory}' holds {kind} of `bbrgym {experiment}`: choose another folder by {setting}=…")
 
 
 def _check_run(task: Task, config: DictConfig, directory: Path | None) -> None:

@@ -22,8 +22,9 @@ from other_json import OTHER_JSON
 from sweep_tasks import run
 from waiting import is_running, wait_for
 
+import bbrgym.agents
 from bbrgym.agents import callbacks, sweep
-from bbrgym.agents.tracking import read_metrics, read_run
+from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.cli import main
 from hydra_plugins.bbrgym import launcher
 
@@ -280,6 +281,25 @@ def test_a_database_that_cannot_be_used_is_named(
     assert storage.replace("secret", "…") in error
     assert reason in error.partition("database (")[2]
     assert not list(Path("sweep").glob("[0-9]*")), "no job was run"
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_the_folder_of_another_run_is_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with Tracker.start(Path("run"), "train", "mine", {"seed": 1}, config={"backend": "none"}):
+        pass
+    assert run(sweep_tasks.quadratic, *LOCAL, "seed=1") == 0
+    before = {name: Path(name, "run.json").read_text() for name in ("run", "sweep")}
+    agent = f"agent_path={Path(bbrgym.agents.__path__[0], 'reference')}"
+    for command, message in {
+        ("train", "-m", "hydra.sweep.dir=run", "seed=1,2"): "'run' holds a run of `bbrgym train`: ",
+        ("train", "output_dir=sweep"): "'sweep' holds a sweep of `bbrgym train`: ",
+        ("evaluate", agent, "output_dir=run"): "'run' holds a run of `bbrgym train`: ",
+        ("evaluate", "-m", agent, "hydra.sweep.dir=sweep", "warmup=0,0.5"): "'sweep' holds a sweep of `bbrgym train`: ",
+    }.items():
+        assert main([*command, "scenario=single", "tracking=none"]) == 1
+        assert message in capsys.readouterr().err
+    assert {name: Path(name, "run.json").read_text() for name in before} == before
+    assert run(sweep_tasks.quadratic, *LOCAL, "seed=1,2") == 0
 
 
 def test_variants_change_one_setting_at_a_time() -> None:
