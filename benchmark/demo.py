@@ -25,7 +25,7 @@ def run_demo(
     console = console or Console()
     benchmark, _ = read_benchmark(config["benchmark"])  # before minutes of training
     check_is_available(**benchmark.engine)
-    minutes = config["train"].get("max_minutes")
+    minutes = (config.get("train") or {}).get("max_minutes")
     console.rule("1. Training" + (f", {minutes:g} minutes" if minutes else ""))
     with resumed_by(f"`{command('bbrgym train', {'train.resume': directory})}` resumes its training"):
         trained = train(config, directory, console)

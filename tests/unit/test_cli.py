@@ -173,6 +173,10 @@ def test_a_terminal_of_any_encoding_gets_tables(encoding: str) -> None:
         (["benchmark", "scenario=single"], "a benchmark needs scenarios"),
         (["ui", "--root", "nowhere"], "there is no 'nowhere'"),
         (["train", "-m", "experiment=demo,paper/acw-jain"], "experiment=paper/acw-jain belongs to bbrgym benchmark"),
+        (["train", "scenario=single", "~agent"], "~agent deletes agent.algorithm, which hydra.run.dir needs"),
+        (["train", "scenario=single", "tracking=none", "seed=${oc.env:NO_SUCH}"], "no environment variable 'NO_SUCH'"),
+        (["benchmark", "~benchmark"], "~benchmark deletes benchmark.name, which hydra.run.dir needs"),
+        (["demo", "scenario=single", "tracking=none", "~benchmark.name"], "a benchmark must have a name"),
         (["report"], "no benchmark in runs/benchmark"),
         (["report", "nowhere"], "nowhere is not a benchmark"),
         (["export", str(REFERENCE), "nowhere/x.h"], "bbrgym: 'nowhere/x.h': No such file or directory\n"),
@@ -214,8 +218,25 @@ def test_outputs_are_tried_before_the_work(
     Path("runs").write_text("a file")
     assert main(arguments) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert re.search(f"bbrgym: cannot write .*{message}", line)
+    assert re.search(f"bbrgym: .*cannot write .*{message}", line)
     assert [path.name for path in Path().iterdir()] == ["runs"]
+
+
+def test_an_environment_variable_is_a_number_in_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SEED": "5", "STEPS": "64", "TEAM": "true"}.items():
+        monkeypatch.setenv(name, value)
+    given = ["seed=${oc.env:SEED}", "train.total_steps=${oc.env:STEPS}", "agent.team_reward=${oc.env:TEAM}"]
+    assert main(["train", *SMALL, *given]) == 0
+    record = read_run(only_run("train"))
+    assert record is not None
+    params = record["params"]
+    assert (params["seed"], params["train"]["total_steps"], params["agent"]["team_reward"]) == (5, 64, True)
+    monkeypatch.setenv("STEPS", "96")
+    monkeypatch.setenv("RUN", str(only_run("train")))
+    assert main(["train", "train.resume=${oc.env:RUN}", "train.total_steps=${oc.env:STEPS}"]) == 0
+    record = read_run(only_run("train"))
+    assert record is not None
+    assert record["params"]["train"]["total_steps"] == 96
 
 
 def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
