@@ -291,8 +291,14 @@ def test_the_folder_of_another_run_is_left_as_it_is(capsys: pytest.CaptureFixtur
     before = {name: Path(name, "run.json").read_text() for name in ("run", "sweep")}
     agent = f"agent_path={Path(bbrgym.agents.__path__[0], 'reference')}"
     for command, message in {
-        ("train", "-m", "hydra.sweep.dir=run", "seed=1,2"): "'run' holds a run of `bbrgym train`: ",
-        ("train", "output_dir=sweep"): "'sweep' holds a sweep of `bbrgym train`: ",
+        (
+            "train",
+            "-m",
+            "hydra.sweep.dir=run",
+            "seed=1,2",
+            "train.total_steps=0",
+        ): "'run' holds a run of `bbrgym train`: ",
+        ("train", "output_dir=sweep", "train.total_steps=0"): "'sweep' holds a sweep of `bbrgym train`: ",
         ("evaluate", agent, "output_dir=run"): "'run' holds a run of `bbrgym train`: ",
         ("evaluate", "-m", agent, "hydra.sweep.dir=sweep", "warmup=0,0.5"): "'sweep' holds a sweep of `bbrgym train`: ",
     }.items():
