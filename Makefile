@@ -10,19 +10,22 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run study house papers agreement rfc9743 preference test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants linux stacks kernel results ui playground playground-bench clean
+.PHONY: setup run study house papers agreement rfc9743 preference test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants linux stacks kernel results ui playground playground-bench clean FORCE
 
 setup: $(SETUP)
 
 # ns3 without its dependencies, which only its own Python bindings need and which take minutes to compile.
-$(SETUP): pyproject.toml constraints.txt CMakeLists.txt src/hash_sources.py $(shell find baselines/cc envs ns3_scratch tests/cc -name '*.cc' -o -name '*.[ch]' -o -name '*.def')
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(SETUP): $(VENV)/pyvenv.cfg pyproject.toml constraints.txt CMakeLists.txt src/hash_sources.py $(shell find baselines/cc envs ns3_scratch tests/cc -name '*.cc' -o -name '*.[ch]' -o -name '*.def')
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt ns3
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --config-settings=cmake.define.BBRGYM_TESTING=ON --editable '.[all]'
 	touch $(SETUP)
+
+# An environment of a supported Python, and of the one in PYTHON if the command line or the shell's environment names it.
+$(VENV)/pyvenv.cfg: FORCE
+	@.ci/make_venv $(VENV) "$(PYTHON)" $(if $(filter-out file,$(origin PYTHON)),given)
 
 run: setup
 	$(BIN)/bbrgym demo

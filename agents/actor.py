@@ -39,5 +39,6 @@ _ACTORS: Final[dict[str, tuple[str, str | None, str]]] = {
     "recurrent_ppo": (r"mlp_extractor\.policy_net\.\d+\.weight", "action_net", "clip"),
     "sac": (r"actor\.latent_pi\.\d+\.weight", "actor.mu", "tanh"),
     "td3": (r"actor\.mu\.\d+\.weight", None, "tanh"),
+    "ars": (r"action_net\.\d+\.weight", None, "clip"),
 }
 """By algorithm: names of its actor's layers in Stable-Baselines3, of a last layer apart from them, and the output."""

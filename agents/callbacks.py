@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -32,7 +33,13 @@ EVALUATION_SEED: Final = 2**32
 
 
 class Learner(Restorable, Protocol):
-    """Learns a policy; `bbrgym.agents.training_loop` trains with any of them."""
+    """Learns a policy; `bbrgym.agents.training_loop` trains with any of them.
+
+    Attributes:
+        unit: what it makes as a whole, in words. Its decisions are `steps`, of which there can be more than were asked.
+    """
+
+    unit: str = "a step of all flows"
 
     @property
     def has_learned(self) -> bool:
@@ -41,6 +48,8 @@ class Learner(Restorable, Protocol):
 
     def learn(self, total_steps: int, callbacks: Callbacks) -> None:
         """Learn until `total_steps` have been made in all, or `Callbacks.on_step` says to end.
+
+        It makes the fewest whole `unit`s that are so many steps.
 
         It calls `on_training_start`, before each rollout `on_rollout_start`, in or after it `on_step`, and
         `on_training_end`. After an EngineError it can be called again.
@@ -68,6 +77,17 @@ class Learner(Restorable, Protocol):
     def close(self) -> None:
         """End the engines."""
         ...
+
+
+@contextmanager
+def blaming(**settings: float) -> Iterator[None]:
+    """Name the settings that are too large if the block makes a policy of weights that are no finite numbers."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield
+    except ValueError as error:
+        given = " or ".join(f"agent.{name} (it is {value:g})" for name, value in settings.items())
+        raise ValueError(f"the weights have overflowed: give a smaller {given}; {error}") from error
 
 
 class Callbacks:
@@ -149,11 +169,18 @@ class Callbacks:
 
     def on_step(self, steps: int) -> bool:
         """Return whether there is time for more, after so many steps."""
-        self._bar.update(self._task, completed=steps)
+        self._bar.update(self._task, completed=steps, total=max(steps, self._training.total_steps))
         return time.monotonic() < self._deadline_s
 
     def on_training_end(self, learner: Learner) -> None:
-        """Evaluate and save the last agent."""
+        """Evaluate and save the last agent, and say why there are more steps than were asked."""
+        asked = self._training.total_steps
+        if learner.steps > asked:
+            self._console.print(
+                f"{learner.steps} steps, as {learner.unit} is made as a whole: {asked} were asked",
+                highlight=False,
+                soft_wrap=True,
+            )
         self._evaluate(learner).save(self._directory / "final")
 
     def on_engine_failure(self, error: object, steps: int) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from bbrgym.agents.checkpoint_names import checkpoint_folder, saved_steps
-from bbrgym.files import DAMAGES, damage
+from bbrgym.files import DAMAGES, damage, read_object
 from bbrgym.interruption import deferring_signals
 
 LOGGER = logging.getLogger(__name__)
@@ -58,6 +58,11 @@ class TrainingState:
     best_score: float | None = None
     evaluated_at: int | None = None
     engine_failures: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, int | float | None) or (value is None and name == "engine_failures"):
+                raise ValueError(f"{name} of a training's state must be a number, got {value!r}")
 
 
 @deferring_signals()  # an exception inside torch's C++ writer would abort the process
@@ -108,7 +113,7 @@ def restore_latest(learner: Restorable, directory: Path) -> TrainingState | None
     for steps in saved:
         path = checkpoint_folder(directory, steps)
         try:
-            description = json.loads((path / "checkpoint.json").read_text(encoding="utf-8"))
+            description = read_object(path / "checkpoint.json", state=dict, sha256=dict)
             for name, digest in description["sha256"].items():
                 if _digest(path / name) != digest:
                     raise ValueError(f"the SHA-256 of {name} differs from the recorded one")

@@ -8,6 +8,7 @@ from typing import Final
 from bbrgym.baselines.policy_file import ACTIVATIONS
 from bbrgym.checks import check_integer, check_name, check_number, keep_integers
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.sharing import check_measured
 
 ALGORITHMS: Final[dict[str, tuple[str, ...]]] = {
     "ppo": ("torch",),
@@ -18,6 +19,9 @@ ALGORITHMS: Final[dict[str, tuple[str, ...]]] = {
 
 FITNESSES: Final = ("fair_power", "held_power", "reward")
 """What a search can maximise."""
+
+MOST: Final = 1e6
+"""Largest setting that scales weights or actions. Those of float32 end at 1e38."""
 
 EXPERIMENT: Final = "train"
 """MLflow's experiment of all training runs."""
@@ -76,8 +80,10 @@ class PPOConfig:
     def __post_init__(self) -> None:
         check_name("learning algorithm", self.algorithm, ("ppo",))
         keep_integers(self, "n_steps", "batch_size", "n_epochs", prefix="agent.", at_least=1)
-        for name in ("learning_rate", "clip_range", "max_grad_norm", "std"):
-            check_number(f"agent.{name}", getattr(self, name), above=0)
+        check_number("agent.learning_rate", self.learning_rate, above=0, at_most=MOST)
+        check_number("agent.max_grad_norm", self.max_grad_norm, above=0)
+        for name in ("clip_range", "std"):
+            check_number(f"agent.{name}", getattr(self, name), at_least=1 / MOST, at_most=MOST)
         check_number("agent.target_kl", self.target_kl, above=0, or_none=True)
         check_number("agent.gamma", self.gamma, at_least=0, below=1)
         for name in ("gae_lambda", "noise_correlation"):
@@ -112,9 +118,9 @@ class SearchConfig:
         keep_integers(self, "population", prefix="agent.", at_least=4)
         keep_integers(self, "scenarios", prefix="agent.", at_least=1)
         keep_integers(self, "diagonal_above", prefix="agent.", at_least=0)
-        check_number("agent.sigma", self.sigma, above=0)
+        check_number("agent.sigma", self.sigma, at_least=1 / MOST, at_most=MOST)
         check_number("agent.warmup", self.warmup, at_least=0, below=1)
-        check_number("agent.init_std", self.init_std, at_least=0)
+        check_number("agent.init_std", self.init_std, at_least=0, at_most=MOST)
         check_name("agent.fitness", self.fitness, FITNESSES)
         _check_networks(self, "net_arch")
 
@@ -131,6 +137,8 @@ class SearchConfig:
                 f"agent.fitness={self.fitness} needs endless flows, but the scenario has flows with size_bytes or a "
                 "workload: use agent.fitness=reward"
             )
+        if self.fitness != "reward" and not spec.distribution.is_drawn:
+            check_measured(spec.distribution.example, self.warmup)
 
 
 def _check_networks(config: PPOConfig | SearchConfig, *names: str) -> None:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -23,11 +24,13 @@ import numpy as np
 from bbrgym.agents.policy import load_agent
 from bbrgym.extras import require
 from bbrgym.files import json_text, sqlite_url
+from bbrgym.interruption import deferring_signals
 from bbrgym.processes import ChildProcess
 from bbrgym.waiting import announcing
 
 if TYPE_CHECKING:
     import pandas as pd
+    from mlflow.entities import Run
     from mlflow.exceptions import MlflowException
 
 LOGGER = logging.getLogger(__name__)
@@ -41,10 +44,31 @@ LONGEST_TAG: Final = 8000
 FLUSH_EVERY_S: Final = 2.0
 """A call takes tens of milliseconds while others write too, so metrics are collected for as long as this."""
 
+HTTP_LIMITS: Final = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # one at once, one after 2 s
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+}
+"""How long a call to a tracking server can last, unless the user's environment says otherwise.
+
+MLflow's own limits are 2 minutes and 7 retries. A run waits for the call, so a server that is gone would stop it for 4
+minutes, and one that does not answer for 20. With these it is 3 s and 20 s.
+"""
+
+DATABASE_TRIES: Final = 4
+"""How often MLflow tries to connect to a database, in 1 s. Its own limit is 10 times, in 100 s."""
+
 
 def store_root(root: Path | str | None) -> Path:
-    """Return the absolute path of the folder that has `runs/`; None is the current one."""
-    return Path(root or ".").expanduser().resolve()
+    """Return the absolute path of the folder that has `runs/`; None is the current one.
+
+    Raises:
+        ValueError: its user is unknown, as in `~nobody/runs`.
+    """
+    try:
+        return Path(root or ".").expanduser().resolve()
+    except RuntimeError as error:
+        raise ValueError(f"tracking.root: no home folder is known for '{root}'") from error
 
 
 def store_uri(root: Path | str | None = None) -> str:
@@ -109,8 +133,11 @@ class MlflowStore:
         self._artifacts = root / "runs" / "mlartifacts" if uri is None else None
         uri = uri or store_uri(root)
         from mlflow import MlflowClient
+        from mlflow.store.db import utils
 
-        self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+        utils.MAX_RETRY_COUNT = DATABASE_TRIES
+        with calling(self.name):
+            self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         self._pending: list[Any] = []
         self._flushed_at = time.monotonic()
         self._run_id = ""
@@ -125,8 +152,10 @@ class MlflowStore:
             return self._run_id
         parent = {} if record["parent"] is None else {"mlflow.parentRunId": str(record["parent"])}
         name = _shorten(_text(record["run_name"]), LONGEST_NAME)
-        run = self._client.create_run(self._experiment(record["experiment"]), tags=parent, run_name=name)
-        self._run_id = run.info.run_id
+        experiment = self._experiment(record["experiment"])
+        with deferring_signals():  # else nobody would know the run that the store has just made
+            run = self._client.create_run(experiment, tags=parent, run_name=name)
+            self._run_id = run.info.run_id
         self.set_tags(record["tags"])
         # Shortened to MLflow's limit; run.json has them in full.
         params = {store_name(name): _text(value)[:LONGEST_PARAM] for name, value in flatten(record["params"])}
@@ -169,7 +198,9 @@ class MlflowStore:
         logged = [DatasetInput(Dataset.from_dictionary(data.to_dict()), [InputTag("mlflow.data.context", context)])]
         try:
             self._client.log_inputs(self._run_id, logged)
-        except MlflowException:  # another process has just created the same dataset, which MLflow now finds
+        except MlflowException as error:  # another process has just created the same dataset, which MLflow now finds
+            if not _may_be_a_conflict(error):
+                raise
             self._client.log_inputs(self._run_id, logged)
 
     def log_agent(self, folder: Path) -> None:
@@ -226,9 +257,30 @@ class MlflowStore:
         self._client.log_batch(self._run_id, tags=given)
 
     def finish(self, status: str) -> None:
-        """End the run."""
-        self._flush()
+        """End the run, if it has begun."""
+        if not self._run_id:
+            return
+        try:
+            self._flush()
+        except Exception as error:
+            if is_refusal(error):  # else it would not answer again
+                self._client.set_terminated(self._run_id, status)
+            raise
         self._client.set_terminated(self._run_id, status)
+
+    def end_killed(self, run_id: str) -> None:
+        """End a run whose process was killed, unless it is this one, and the runs that belong to it, as KILLED."""
+        run = self._client.get_run(run_id)
+        left = self._children(run)
+        if run_id != self._run_id and run.info.status == "RUNNING":
+            left.append(run)
+        for one in left:
+            self._client.set_terminated(one.info.run_id, "KILLED")
+
+    def _children(self, run: Run) -> list[Run]:
+        """Return the runs that belong to a run and have not ended."""
+        wanted = f"tags.mlflow.parentRunId = '{run.info.run_id}' and attributes.status = 'RUNNING'"
+        return list(self._client.search_runs([run.info.experiment_id], wanted))
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []
@@ -244,10 +296,36 @@ class MlflowStore:
         if (found := self._client.get_experiment_by_name(name)) is None:
             try:
                 return str(self._client.create_experiment(name, artifact_location=location))
-            except MlflowException:  # another process has just created it
-                if (found := self._client.get_experiment_by_name(name)) is None:
+            except MlflowException as error:  # another process has just created it
+                if not _may_be_a_conflict(error) or (found := self._client.get_experiment_by_name(name)) is None:
                     raise
         return str(found.experiment_id)
+
+
+@contextmanager
+def calling(store: str) -> Iterator[None]:
+    """Enclose calls of a store: what takes long is announced, and a server that does not answer is given up soon.
+
+    MLflow reads its limits in each call, so they are those of `HTTP_LIMITS` in the block and not in the whole process.
+    """
+    limits = {name: limit for name, limit in HTTP_LIMITS.items() if name not in os.environ}
+    loggers = [logging.getLogger(name) for name in _OF_RETRIES]
+    levels = [logger.level for logger in loggers]
+    os.environ.update(limits)
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        with announcing(f"MLflow in {store}"):
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        for name in limits:
+            os.environ.pop(name, None)
+
+
+_OF_RETRIES: Final = ("urllib3.connectionpool", "mlflow.store.db.utils")
+"""Loggers that warn of each retry; the error that is raised at last says it all."""
 
 
 def store_name(name: str) -> str:
@@ -277,6 +355,11 @@ def is_refusal(error: Exception) -> bool:
     # MLflow answers 400 for a damaged database too.
     cause = error.__cause__
     return not isinstance(cause, DatabaseError) or isinstance(cause, DataError | IntegrityError)
+
+
+def _may_be_a_conflict(error: MlflowException) -> bool:
+    """Return whether another process may have made an error, as opposed to a server that does not answer."""
+    return int(error.get_http_status_code()) != 500  # the status of all errors of requests
 
 
 def is_of_mlflow(error: Exception) -> TypeGuard[MlflowException]:

@@ -18,6 +18,7 @@ from bbrgym.baselines.policy_file import SCRIPTED, Array, Network, StoredPolicy,
 from bbrgym.envs.episode import EpisodeSpec, policy_of
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Policy
+from bbrgym.files import DAMAGES, damage
 
 
 def load_agent(path: Path | str) -> Agent:
@@ -35,8 +36,8 @@ def load_agent(path: Path | str) -> Agent:
     stored = read_policy(path)
     try:
         return Agent(EpisodeSpec.from_config(stored.spec), stored.network, stored.training)
-    except ValueError as error:
-        raise ValueError(f"'{path}' holds no agent that can be loaded: {error}") from error
+    except DAMAGES as error:
+        raise ValueError(f"'{path}' holds no agent that can be loaded: {damage(error)}") from error
 
 
 def scripted_agent(name: str, spec: EpisodeSpec | None = None) -> Agent:

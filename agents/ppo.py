@@ -30,7 +30,7 @@ import torch
 from torch import nn
 
 from bbrgym.agents.actor import ACTIVATION_TYPES
-from bbrgym.agents.callbacks import Callbacks, Learner
+from bbrgym.agents.callbacks import Callbacks, Learner, blaming
 from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import PPOConfig
 from bbrgym.agents.inputs import INPUT_EPISODES, measure_inputs
@@ -47,6 +47,8 @@ OUTPUT_SCALE: Final = 0.1
 class PPO(Learner):
     """See `bbrgym.agents.callbacks.Learner`. An iteration is a rollout and the update from it.
 
+    A rollout has `n_steps` steps of all flows. The last one has fewer if fewer are left.
+
     Everything random follows from the seed and the steps at the last checkpoint, where new episodes begin, so a
     checkpoint needs no generators: it has the networks, their optimisers and what normalises inputs and returns.
     """
@@ -58,6 +60,7 @@ class PPO(Learner):
         self._spec = spec
         self._seed = seed
         self._engines = engines
+        self._flows = engines * spec.agents
         self._env = Episodes(spec, engines, is_healing=True)
         inputs = spec.observation.space.shape[0]
         with torch.random.fork_rng():
@@ -90,7 +93,8 @@ class PPO(Learner):
             while self.steps < total_steps:
                 callbacks.on_rollout_start(self)
                 begin_s = time.monotonic()
-                rollout, noise = self._roll()
+                left = math.ceil((total_steps - self.steps) / self._flows)
+                rollout, noise = self._roll(min(left, self._config.n_steps))
                 for error in rollout.errors:
                     callbacks.on_engine_failure(error, self.steps)
                 self.steps += rollout.rewards.size
@@ -107,8 +111,10 @@ class PPO(Learner):
         """Return the actor without its noise."""
         linear = [layer for layer in self._actor if isinstance(layer, nn.Linear)]
         arrays = [(layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy()) for layer in linear]
-        network = Network(tuple(arrays), activation=self._config.activation_fn)
-        return Agent(self._spec, network if self._inputs is None else network.with_standardised_inputs(*self._inputs))
+        with blaming(learning_rate=self._config.learning_rate):
+            network = Network(tuple(arrays), activation=self._config.activation_fn)
+            network = network if self._inputs is None else network.with_standardised_inputs(*self._inputs)
+        return Agent(self._spec, network)
 
     def restart(self, seed: int, state: TrainingState) -> None:
         """See `Learner`.
@@ -119,7 +125,7 @@ class PPO(Learner):
         rng = np.random.default_rng([seed, self.steps, state.engine_failures])
         *self._rngs, self._noise_rng, actor_rng, critic_rng = rng.spawn(self._engines + 3)
         self._order_rngs = actor_rng, critic_rng
-        self._noise = self._noise_rng.standard_normal((1, self._engines * self._spec.agents, 2))
+        self._noise = self._noise_rng.standard_normal((1, self._flows, 2))
         self._env.begin_resets(np.arange(self._engines), self._rngs)
         self._env.finish_resets()
 
@@ -149,9 +155,9 @@ class PPO(Learner):
     def _parts(self) -> tuple[Any, ...]:
         return self._actor, self._critic, *self._optimisers
 
-    def _roll(self) -> tuple[Rollout, Array]:
-        """Return a rollout and the noise in its actions, in standard deviations."""
-        steps, correlation = self._config.n_steps, self._config.noise_correlation
+    def _roll(self, steps: int) -> tuple[Rollout, Array]:
+        """Return a rollout of so many steps and the noise in its actions, in standard deviations."""
+        correlation = self._config.noise_correlation
         noise = np.concatenate([self._noise, self._noise_rng.standard_normal((steps, *self._noise.shape[1:]))])
         noise[1:] *= math.sqrt(1.0 - correlation**2)
         for before, after in itertools.pairwise(noise):

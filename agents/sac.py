@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.save_util import load_from_zip_file, recursive_getattr
+from stable_baselines3.common.type_aliases import TrainFreq
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
 from bbrgym.agents.actor import ACTIVATION_TYPES, actor_network
@@ -91,7 +93,7 @@ class SACLearner(Learner):
         model.logger.output_formats[:] = [_LogWriter(callbacks)]
         model.learn(
             total_steps - model.num_timesteps,
-            callback=_Callback(self, callbacks),
+            callback=_Callback(self, callbacks, total_steps),
             log_interval=4,  # episodes
             reset_num_timesteps=not has_begun,
         )
@@ -199,15 +201,29 @@ def export_agent(model: SAC, spec: EpisodeSpec) -> Agent:
 
 
 class _Callback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
-    """Calls the callbacks of the training, and counts engines that the environment starts afresh."""
+    """Calls the callbacks of the training, and counts engines that the environment starts afresh.
 
-    def __init__(self, learner: SACLearner, callbacks: Callbacks) -> None:
+    The last rollout has fewer steps than `train_freq` if fewer are left.
+    """
+
+    def __init__(self, learner: SACLearner, callbacks: Callbacks, total_steps: int) -> None:
         super().__init__()
         self._learner = learner
         self._callbacks = callbacks
+        self._total_steps = total_steps
+        self._train_freq: TrainFreq = learner.model.train_freq
 
     def _on_training_start(self) -> None:
+        self._shorten_next_rollout()
         self._callbacks.on_training_start(self._learner)
+
+    def _on_rollout_end(self) -> None:
+        self._shorten_next_rollout()
+
+    def _shorten_next_rollout(self) -> None:
+        left = math.ceil((self._total_steps - self.model.num_timesteps) / self.training_env.num_envs)
+        if 0 < left < self._train_freq.frequency:
+            self.model.train_freq = self._train_freq._replace(frequency=left)
 
     def _on_rollout_start(self) -> None:
         self._callbacks.on_rollout_start(self._learner)
@@ -220,6 +236,7 @@ class _Callback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not
         return self._callbacks.on_step(self.num_timesteps)
 
     def _on_training_end(self) -> None:
+        self.model.train_freq = self._train_freq
         self._callbacks.on_training_end(self._learner)
 
 

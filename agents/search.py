@@ -19,7 +19,7 @@ from typing import Any, Final
 import cma
 import numpy as np
 
-from bbrgym.agents.callbacks import EVALUATION_SEED, Callbacks, Learner
+from bbrgym.agents.callbacks import EVALUATION_SEED, Callbacks, Learner, blaming
 from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import SearchConfig
 from bbrgym.agents.fitness import CandidateRuns
@@ -47,6 +47,7 @@ class WeightSearch(Learner):
     """
 
     steps = 0
+    unit = "a generation"
 
     def __init__(self, config: SearchConfig, spec: EpisodeSpec, seed: int) -> None:
         self._config = config
@@ -191,7 +192,8 @@ class WeightSearch(Learner):
         return mean
 
     def _network(self, weights: Weights) -> Network:
-        return self._weights.network(weights, self._inputs)
+        with blaming(sigma=self._config.sigma, init_std=self._config.init_std):
+            return self._weights.network(weights, self._inputs)
 
     def _rng(self, purpose: int, number: int = 0) -> np.random.Generator:
         return np.random.default_rng([self._seed, purpose, number])

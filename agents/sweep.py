@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -11,14 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import TrainConfig
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics, read_run
 from bbrgym.agents.train import TrainResult, is_run_of, resume, train
 from bbrgym.checks import read_record
-from bbrgym.overrides import value_of
+from bbrgym.interruption import SAME_COMMAND, resumed_by
+from bbrgym.overrides import command, value_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,12 +71,23 @@ class SweepTracking(Callback):
         enclosing = _ENCLOSING.get()
         if enclosing is not None:
             enclosing.check(config)
+            enclosing.stack.enter_context(resumed_by(_resumption(config)))
         directory = Path(str(config.hydra.sweep.dir)).absolute()
         config.hydra.sweep.dir = str(directory)
         # Launchers compose the configuration of each job from the overrides.
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={value_of(str(directory))}")
         if enclosing is not None and config.get("tracking") is not None:
             _track(config, directory, enclosing.stack)
+
+
+def _resumption(config: DictConfig) -> str:
+    """Return how the sweep is resumed: by the same command, if that has the same folder at every start."""
+    sweep = config.hydra.sweep
+    is_dated = "${now:" in str(OmegaConf.to_container(sweep, resolve=False))
+    if not is_dated:
+        return SAME_COMMAND
+    folder = command("", {"hydra.sweep.dir": os.path.relpath(str(sweep.dir))}).strip()
+    return f"the same command with {folder} resumes it"
 
 
 def _track(config: DictConfig, directory: Path, stack: ExitStack) -> None:
@@ -97,6 +110,7 @@ def _track(config: DictConfig, directory: Path, stack: ExitStack) -> None:
             resume=True,
         )
     )
+    stack.callback(tracker.end_children)  # what is left in MLflow alone
     stack.callback(_end_jobs, tracker, store)
 
 

@@ -6,22 +6,30 @@ import json
 import logging
 import math
 import os
+import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bbrgym.agents.mlflow_store import MlflowStore, first_line, is_of_mlflow, is_refusal, store_root, warn_of_refusal
+from bbrgym.agents.mlflow_store import (
+    MlflowStore,
+    calling,
+    first_line,
+    is_of_mlflow,
+    is_refusal,
+    store_root,
+    warn_of_refusal,
+)
 from bbrgym.agents.provenance import command_line, source_tags
 from bbrgym.checks import check_name, read_record
-from bbrgym.files import replace_file, write_json
-from bbrgym.interruption import TERMINATED, ending_in_order
-from bbrgym.waiting import announcing
+from bbrgym.files import read_object, replace_file, write_json
+from bbrgym.interruption import TERMINATED, deferring_signals, ending_in_order
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +52,7 @@ class TrackingConfig:
         parent: `run_id` of the run that these runs belong to, like the jobs of a sweep; None if there is none.
 
     Raises:
-        ValueError: unknown backend.
+        ValueError: unknown backend, or root.
     """
 
     backend: str = "none"
@@ -54,6 +62,7 @@ class TrackingConfig:
 
     def __post_init__(self) -> None:
         check_name("tracking backend", self.backend, BACKENDS)
+        store_root(self.root)
 
     @classmethod
     def of(cls, config: TrackingConfig | Mapping[str, Any] | None) -> TrackingConfig:
@@ -111,7 +120,8 @@ class Tracker:
             tags: more about the run.
             parent: `run_id` of the run that this one belongs to; None takes that of `config`.
             config: where to track.
-            resume: continue the run in the folder, if there is one; in MLflow its parameters stay as they were.
+            resume: continue the run in the folder, if there is one; in MLflow its parameters stay as they were. Else a
+                run in the folder whose process was killed, and the runs that belong to it, are KILLED in MLflow.
 
         Raises:
             ValueError: a bad configuration.
@@ -119,7 +129,8 @@ class Tracker:
         """
         config = TrackingConfig.of(config)
         directory.mkdir(parents=True, exist_ok=True)
-        before = read_run(directory) if resume else None
+        found = read_run(directory)
+        before = found if resume else None
         record: dict[str, Any] = {
             "run_id": uuid.uuid4().hex,
             "experiment": experiment,
@@ -143,7 +154,15 @@ class Tracker:
         if before is not None:
             kept = ("run_id", "experiment", "run_name", "parent", "started", "in_store")
             record |= {key: before[key] for key in kept}
-        return cls(directory, record, _open_store(config, record))
+        store = _open_store(config, record)
+        try:
+            tracker = cls(directory, record, store)
+        except BaseException:
+            _abandon(store)
+            raise
+        if found is not None and found.get("in_store") and _was_killed(found):
+            tracker._end_killed(str(found["run_id"]))
+        return tracker
 
     @property
     def run_id(self) -> str:
@@ -196,14 +215,25 @@ class Tracker:
         self._write_record()
         self._in_store("tags", lambda store: store.set_tags(tags))
 
+    def end_children(self) -> None:
+        """Mark the runs in MLflow that belong to this one as KILLED, if they have not ended: their process was killed.
+
+        Call it when none of them can be running.
+        """
+        self._end_killed(self.run_id)
+
+    def _end_killed(self, run_id: str) -> None:
+        self._in_store("the end of runs that were killed", lambda store: store.end_killed(run_id))
+
     def finish(self, status: str = "FINISHED", error: str | None = None) -> None:
         """End the run; the `with` block does it. A second call changes nothing."""
         if self._record["status"] != "RUNNING":
             return
-        self._record |= {"status": status, "ended": _now(), "error": error}
-        self._write_record()
-        self._log.close()
-        self._in_store("the status", lambda store: store.finish(status))
+        with deferring_signals():  # else it would have ended here, and never in MLflow
+            self._record |= {"status": status, "ended": _now(), "error": error}
+            self._write_record()
+            self._log.close()
+            self._in_store("the status", lambda store: store.finish(status))
 
     def __enter__(self) -> Self:
         self._block.enter_context(ending_in_order())
@@ -222,17 +252,16 @@ class Tracker:
                 self.finish("FAILED", f"{type(error).__name__}: {error}")
 
     def _in_store(self, what: str, work: Callable[[MlflowStore], None]) -> None:
-        if self._store is None:
+        if self._store is None or self._store.name in _FAILED_STORES:
             return
         try:
-            with announcing(f"MLflow in {self._store.name}"):
+            with calling(self._store.name):
                 work(self._store)
         except Exception as error:  # of any kind: a run never ends because of the store
             if is_refusal(error) or not is_of_mlflow(error):
                 warn_of_refusal(self._store.name, what, error)
             else:
                 _give_up(self._store.name, error)
-                self._store = None
 
     def _write_record(self) -> None:
         write_json(self.directory / "run.json", self._record)
@@ -259,10 +288,25 @@ def read_metrics(directory: Path) -> list[dict[str, Any]]:
 def read_run(directory: Path) -> dict[str, Any] | None:
     """Read a run's run.json; None if there is none that can be read."""
     try:
-        record: dict[str, Any] = json.loads((directory / "run.json").read_text(encoding="utf-8"))
+        return read_object(
+            directory / "run.json",
+            run_id=str,
+            experiment=str,
+            run_name=str,
+            status=str,
+            started=str,
+            params=dict,
+            tags=dict,
+            in_store=bool,
+        )
     except (OSError, ValueError):
         return None
-    return record
+
+
+def is_finished(directory: Path) -> bool:
+    """Return whether a folder has a run that has ended by itself."""
+    record = read_run(directory)
+    return record is not None and record["status"] == "FINISHED"
 
 
 _FAILED_STORES: set[str] = set()
@@ -275,24 +319,54 @@ def _open_store(config: TrackingConfig, record: dict[str, Any]) -> MlflowStore |
     name = config.uri or str(root / "runs")
     if config.backend == "none" or name in _FAILED_STORES:
         return None
+    store = None
     try:
         store = MlflowStore(root, config.uri)
-        with announcing(f"MLflow in {name}"):
+        with calling(name):
             record["run_id"] = store.begin(record)
     except Exception as error:  # of any kind: a run never ends because of the store
         if is_refusal(error):
             warn_of_refusal(name, f"run {record['run_name']!r}", error)
+            _abandon(store)
         else:
             _give_up(name, error)
         return None
+    except BaseException:
+        _abandon(store)
+        raise
     record["in_store"] = True
     return store
 
 
+def _abandon(store: MlflowStore | None) -> None:
+    """End a run that cannot be tracked, or whose process ends, before anything is logged."""
+    if store is not None:
+        with deferring_signals(), suppress(Exception), calling(store.name):
+            store.finish("KILLED")
+
+
+def _was_killed(record: Mapping[str, Any]) -> bool:
+    """Return whether the process of a run ended before the run did, as far as this machine can know."""
+    if record["status"] != "RUNNING":
+        return False
+    pid = record.get("pid")
+    if record["tags"].get("host") != socket.gethostname() or not isinstance(pid, int) or pid in (0, os.getpid()):
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # it is someone else's
+        pass
+    return False
+
+
 def _give_up(store: str, error: Exception) -> None:
     _FAILED_STORES.add(store)
-    is_missing = isinstance(error, ModuleNotFoundError)
-    reason = f"{error}, or choose tracking=none" if is_missing else first_line(error)
+    if isinstance(error, ModuleNotFoundError):
+        reason = f"{error}, or choose tracking=none"
+    else:
+        reason = f"{first_line(error)} (tracking.root or tracking.uri choose another store, tracking=none has none)"
     LOGGER.warning("MLflow in %s failed, so runs are logged in their own folders only: %s", store, reason)
 
 

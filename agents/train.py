@@ -14,10 +14,11 @@ from rich.console import Console
 
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import ALGORITHMS, EXPERIMENT, PPOConfig, SearchConfig, TrainConfig
-from bbrgym.agents.tracking import read_run
+from bbrgym.agents.tracking import TrackingConfig, read_run
 from bbrgym.checks import check_integer, check_name, read_record
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.extras import require
+from bbrgym.files import check_folder
 from bbrgym.overrides import command
 
 
@@ -48,7 +49,7 @@ def check_training(config: Mapping[str, Any], directory: Path | None = None) -> 
             torch.
 
     Raises:
-        ValueError: a bad configuration, or the folder has a training.
+        ValueError: a bad configuration, or the folder has a training or cannot be written.
         ModuleNotFoundError: the extra `train` is not installed.
     """
     spec, training = _read(config)
@@ -86,8 +87,8 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
         console: shows progress; None is standard output.
 
     Raises:
-        ValueError: a bad configuration, in which case nothing was written; or the folder has a training with
-            checkpoints, or another process is training in it.
+        ValueError: a bad configuration, in which case nothing was written; or the folder cannot be written, has a
+            training with checkpoints, or another process is training in it.
         ModuleNotFoundError: the extra `train` is not installed.
         EngineError: engines failed too often. A checkpoint was saved, and the run is marked as failed.
     """
@@ -112,7 +113,7 @@ def resume(
         config: the configuration of a training that was killed before it wrote run.json; else that of run.json counts.
 
     Raises:
-        ValueError: there is nothing to resume, or a change is not allowed.
+        ValueError: there is nothing to resume, a change is not allowed, or the folder cannot be written.
         EngineError: an engine failed, as in `train`.
     """
     record = read_run(directory)
@@ -121,12 +122,14 @@ def resume(
     elif record is not None or config is None:
         raise ValueError(f"'{directory}' holds no training: it has no run.json of one")
     config = copy.deepcopy(dict(config))
+    _check_groups(config)
     config["train"] = {**(config.get("train") or {}), "resume": None}
     for name, value in (changes or {}).items():
         group, _, key = name.partition(".")
         if group != "train" or not key:
             raise ValueError(f"{name} cannot change in a resumed training: only train.… can")
         config["train"][key] = value
+    check_folder(directory, "make it writable, or resume a copy of it")
     return _train(config, directory, console or Console(), is_resumed=True)
 
 
@@ -149,11 +152,13 @@ def _check_folder(directory: Path) -> dict[str, Any] | None:
             f"'{directory}' already holds a training: resume it ("
             f"{command('bbrgym train', {'train.resume': directory})}) or use another folder"
         )
+    check_folder(directory, "choose another folder with output_dir=FOLDER")
     return record
 
 
 def _read(config: Mapping[str, Any]) -> tuple[EpisodeSpec, TrainConfig]:
     """Check everything that can be wrong before torch is loaded or anything is written."""
+    _check_groups(config)
     agent = config.get("agent") or {}
     algorithm = agent.get("algorithm")
     check_name("learning algorithm", algorithm, ALGORITHMS)
@@ -166,7 +171,14 @@ def _read(config: Mapping[str, Any]) -> tuple[EpisodeSpec, TrainConfig]:
     if algorithm == "cma":
         read_record(SearchConfig, "agent 'cma'", agent).check_fits(spec)
     check_integer("seed", config.get("seed", 1), at_least=0, below=2**31)
+    TrackingConfig.of(config.get("tracking"))
     return spec, training
+
+
+def _check_groups(config: Mapping[str, Any]) -> None:
+    for name in ("agent", "train"):
+        if not isinstance(config.get(name), Mapping | None):
+            raise ValueError(f"{name} must be a mapping, got {config[name]!r}")
 
 
 def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resumed: bool) -> TrainResult:

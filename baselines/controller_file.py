@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,12 +27,19 @@ _SECONDS: Final = 30
 _MEBIBYTES: Final = 2048
 """What the compiler may take. A file can make it work for hours."""
 
+_FILE_MEBIBYTES: Final = 32
+"""How large a file the compiler may write. A controller has some KiB, with a large table some MiB."""
+
+_CACHE_BYTES: Final = 256 * 2**20
+"""How much all shared objects in the cache may take; those that have not been used for longest go first."""
+
 
 def compile_controller(path: Path | str) -> Path:
     """Compile a controller in C with the system's compiler, and return the shared object; cached by its content.
 
     The file may include `bbrgym_controller.h` and the standard headers, and no other files. Compiling runs none of its
-    code, loading what is returned does. `CC` in the environment names another compiler than `cc`.
+    code, loading what is returned does. `CC` in the environment names another compiler than `cc`, with arguments if it
+    needs some, as `ccache gcc`. The cache has a limit: a file that has not been used for long is compiled again.
 
     Args:
         path: the file, with the suffix .c. A shared object, with the suffix .so, is returned as it is.
@@ -45,15 +56,17 @@ def compile_controller(path: Path | str) -> Path:
     if not source.is_file():
         raise FileNotFoundError(f"there is no file '{source}'")
     text = source.read_bytes()
-    compiler = shutil.which(os.environ.get("CC") or "cc")
-    if compiler is None:
-        raise ValueError(f"'{source}' needs a C compiler: install gcc or clang, or set CC")
-    identity = b"\0".join([text, HEADER.read_bytes(), " ".join([compiler, *_FLAGS, platform.machine()]).encode()])
+    compiler = _compiler(source)
+    identity = b"\0".join([text, HEADER.read_bytes(), " ".join([*compiler, *_FLAGS, platform.machine()]).encode()])
     folder = user_cache("controllers") / hashlib.sha256(identity).hexdigest()[:20]
     library = folder / f"{source.stem}.so"
-    if not library.is_file():
+    if library.is_file():
+        with contextlib.suppress(OSError):
+            os.utime(library, ns=(time.time_ns(), library.stat().st_mtime_ns))  # as the time of the last use
+    else:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(library, lambda to: _compile(source, text, compiler, to))
+        _drop_oldest(folder.parent, library)
     return library
 
 
@@ -66,11 +79,43 @@ def content_of(path: Path | str) -> str:
     return hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest()
 
 
-def _compile(source: Path, text: bytes, compiler: str, library: Path) -> None:
-    # The shell limits the compiler and what it starts. Debian's takes one limit at a time.
-    limited = f'ulimit -t {_SECONDS} && ulimit -v {_MEBIBYTES * 1024} && exec "$@"'
+def _compiler(source: Path) -> list[str]:
+    """Return the compiler's command, with its path."""
+    given = os.environ.get("CC") or "cc"
+    if whole := shutil.which(given):  # also a path with blanks
+        return [whole]
+    try:
+        name, *arguments = shlex.split(given)
+    except ValueError as error:
+        raise ValueError(f"CC must be the command of a C compiler, got {given!r}: {error}") from None
+    if found := shutil.which(name):
+        return [found, *arguments]
+    raise ValueError(f"'{source}' needs a C compiler, and there is no {name!r}: install gcc or clang, or set CC")
+
+
+def _drop_oldest(folder: Path, newest: Path) -> None:
+    """Remove shared objects from the cache until the others have room; never the newest one."""
+    found = []
+    for path in folder.glob("*/*.so"):
+        with contextlib.suppress(OSError):  # another process has removed it
+            found.append((path.stat().st_atime_ns, path.stat().st_size, path))
+    size = sum(each for _, each, _ in found)
+    for _, each, path in sorted(found):
+        if size <= _CACHE_BYTES:
+            return
+        if path != newest:
+            with contextlib.suppress(OSError):
+                path.unlink()
+                path.parent.rmdir()
+            size -= each
+
+
+def _compile(source: Path, text: bytes, compiler: Sequence[str], library: Path) -> None:
+    # The shell limits the compiler and what it starts. Debian's takes one limit at a time; files have blocks of 512.
+    limits = {"t": _SECONDS, "v": _MEBIBYTES * 1024, "f": _FILE_MEBIBYTES * 2048}
+    limited = "".join(f"ulimit -{name} {value} && " for name, value in limits.items()) + 'exec "$@"'
     include, output = f"-I{HEADER.parent}", str(library.absolute())
-    command = ["sh", "-c", limited, "sh", compiler, *_FLAGS, include, "-x", "c", "-", "-o", output, "-lm"]
+    command = ["sh", "-c", limited, "sh", *compiler, *_FLAGS, include, "-x", "c", "-", "-o", output, "-lm"]
     with tempfile.TemporaryDirectory(prefix="bbrgym-") as folder:  # the file's neighbours are not there
         try:
             run = subprocess.run(
@@ -79,5 +124,9 @@ def _compile(source: Path, text: bytes, compiler: str, library: Path) -> None:
         except subprocess.TimeoutExpired:
             raise ValueError(f"'{source}' cannot be compiled: the compiler took longer than {_SECONDS} s") from None
     if run.returncode != 0:
-        printed = run.stderr.decode(errors="replace").replace("<stdin>", source.name).strip()
-        raise ValueError(f"'{source}' cannot be compiled:\n{printed[:4000] or f'{compiler} ended by {run.returncode}'}")
+        printed = run.stderr.decode(errors="replace").replace("<stdin>", source.name).strip()[:4000]
+        if "file size" in printed.lower():  # of SIGXFSZ, in the words of the compiler and of the C library
+            printed = f"the compiler may write {_FILE_MEBIBYTES} MiB: tables in the file are too large\n{printed}"
+        raise ValueError(
+            f"'{source}' cannot be compiled:\n{printed or f'{shlex.join(compiler)} ended by {run.returncode}'}"
+        )

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bbrgym.checks import check_name
-from bbrgym.files import DAMAGES, damage
+from bbrgym.files import DAMAGES, check_object, damage, read_object
 
 Array = npt.NDArray[np.float32]
 
@@ -106,13 +106,14 @@ def read_policy(path: Path | str) -> StoredPolicy:
     """
     folder = find_policy(path)
     try:
-        description = json.loads((folder / "agent.json").read_text(encoding="utf-8"))
+        description = read_object(folder / "agent.json")
         if description["format"] != FORMAT:
             raise ValueError(f"its format is {description['format']!r}, but this version reads {FORMAT}")
         with np.load(folder / "policy.npz", allow_pickle=False) as arrays:
             network = Network.from_arrays(
                 {name: arrays[name] for name in arrays.files}, description["activation"], description["output"]
             )
+        check_object(description, "agent.json", spec=dict, training=dict)
         policy = StoredPolicy(description["spec"], network, description["training"])
         if policy.content_hash != description["content_hash"]:
             raise ValueError("agent.json and policy.npz do not belong together")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from bbrgym import _controllers
-from bbrgym.checks import check_name
+from bbrgym.checks import check_name, did_you_mean
 
 NS3_COMPARATORS: Final[dict[str, str]] = {
     "bbr-stock": "ns3::TcpBbr as ns-3 3.44 has it (ns3 engine only)",
@@ -100,5 +100,13 @@ def check_parameters(algorithm: str, parameters: Mapping[str, float]) -> None:
     for name, value in parameters.items():
         if not isinstance(value, Real) or abs(value) > sys.float_info.max:
             raise ValueError(f"parameter {name} of algorithm {algorithm!r} must be a finite number, got {value!r}")
-    if algorithm != FILE:
-        _controllers.check(algorithm, dict(parameters))
+    if algorithm == FILE:
+        return
+    known = _DEFAULTS[algorithm]
+    for name in parameters:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise ValueError(
+                f"unknown parameter {name!r} of algorithm {algorithm!r}{hint}; known: {', '.join(known) or 'none'}"
+            )
+    _controllers.check(algorithm, dict(parameters))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import hashlib
 import shlex
@@ -18,7 +19,7 @@ from bbrgym.baselines.controller_file import compile_controller
 from bbrgym.baselines.policy_file import SCRIPTED, find_policy
 from bbrgym.benchmark.plan import Competitor
 from bbrgym.benchmark.sandboxed import Confinement
-from bbrgym.checks import check_keys
+from bbrgym.checks import check_keys, did_you_mean
 from bbrgym.files import user_cache
 
 _MODELS: Final = (".onnx", ".zip", ".cleanrl_model")
@@ -79,15 +80,17 @@ class Candidate:
         if path.suffix == ".c":
             library = str(compile_controller(path))
             return cls(what, Competitor(path.stem, registry.FILE, given, file=library), "c")
-        if what in registry.controllers() or what in registry.LINUX_COMPARATORS:
+        if _is_algorithm(what):
             registry.check_parameters(what, given)
             return cls(what, Competitor(what, what, given))
         if given:
-            raise ValueError(f"only algorithms and C files take parameters, got {', '.join(given)} for '{what}'")
+            raise ValueError(_takes_none(what, given))
         if path.suffix in _STACKS:
             return cls(what, _stack(path))
         if path.suffix in _MODELS:
             return cls(what, Competitor(path.stem, "policy", policy=str(_imported(path))))
+        if path.suffix == ".py" or what.partition(".py:")[1]:
+            raise _python_file(what)
         if path.exists():
             folder = find_policy(path.parent if path.name == "policy.npz" else path)
             return cls(what, Competitor(path.resolve().name, "policy", policy=str(folder.absolute())))
@@ -96,14 +99,47 @@ class Candidate:
         module, colon, name = what.partition(":")
         if colon and module and name:
             return cls(what, Competitor(name, "agent"), "python", what)
+        if path.with_suffix(".py").is_file():
+            raise _python_file(str(path.with_suffix(".py")))
         raise ValueError(
-            f"'{what}' is no file, no folder and no module:callable, and no algorithm; known algorithms: "
-            f"{', '.join(registry.controllers())}"
+            f"'{what}' is no file, no folder and no module:callable, and no algorithm"
+            f"{did_you_mean(what, registry.controllers())}; known algorithms: {', '.join(registry.controllers())}"
         )
 
     def with_parameters(self, parameters: Mapping[str, float]) -> Candidate:
-        """Return the candidate with other parameters."""
+        """Return the candidate with other parameters.
+
+        Raises:
+            ValueError: it takes none, or the algorithm does not take these.
+        """
+        if parameters and not (self.confinement == "c" or _is_algorithm(self.what)):
+            raise ValueError(_takes_none(self.what, parameters))
+        registry.check_parameters(self.competitor.algorithm, parameters)
         return dataclasses.replace(self, competitor=dataclasses.replace(self.competitor, parameters=dict(parameters)))
+
+
+def _is_algorithm(what: str) -> bool:
+    return what in registry.controllers() or what in registry.LINUX_COMPARATORS
+
+
+def _takes_none(what: str, given: Mapping[str, float]) -> str:
+    return f"only algorithms and C files take parameters, got {', '.join(given)} for '{what}'"
+
+
+def _python_file(what: str) -> Exception:
+    """Return the error of a Python file, which is given as a module: `give mine:function`, with its functions."""
+    path = Path(what.partition(".py")[0] + ".py").expanduser()
+    if not path.is_file():
+        return FileNotFoundError(f"there is no file '{path}'")
+    folder = "" if path.absolute().is_relative_to(Path.cwd()) else f", in the folder '{path.parent}'"
+    module = path.stem if folder else ".".join(path.absolute().relative_to(Path.cwd()).with_suffix("").parts)
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except (SyntaxError, ValueError):
+        body = []
+    names = [one.name for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)]
+    having = f"; it has {', '.join(names)}" if names else ""
+    return ValueError(f"'{path}' is a Python file: give {module}:function{folder}{having}")
 
 
 def _stack(path: Path) -> Competitor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.run import read_benchmark, run_benchmark
 from bbrgym.benchmark.tables import print_summary
 from bbrgym.envs.engine import check_is_available
+from bbrgym.interruption import resumed_by
+from bbrgym.overrides import command
 
 
 def run_demo(
@@ -22,11 +25,13 @@ def run_demo(
     console = console or Console()
     benchmark, _ = read_benchmark(config["benchmark"])  # before minutes of training
     check_is_available(**benchmark.engine)
-    minutes = config["train"].get("max_minutes")
+    minutes = (config.get("train") or {}).get("max_minutes")
     console.rule("1. Training" + (f", {minutes:g} minutes" if minutes else ""))
-    trained = train(config, directory, console)
+    with resumed_by(f"`{command('bbrgym train', {'train.resume': directory})}` resumes its training"):
+        trained = train(config, directory, console)
     console.rule("2. Benchmark")
-    result = run_benchmark({**config["benchmark"], "agent": str(trained.directory)}, benchmark_directory, console)
+    with resumed_by(f"`{_benchmark_command(config, trained.directory)}` resumes its benchmark"):
+        result = run_benchmark({**config["benchmark"], "agent": str(trained.directory)}, benchmark_directory, console)
     print_summary(result.results, console)
     console.print(
         f"`agent` was trained with {trained.steps} decisions"
@@ -38,3 +43,10 @@ def run_demo(
         soft_wrap=True,
     )
     return result
+
+
+def _benchmark_command(config: Mapping[str, Any], agent: Path) -> str:
+    """Return the command that runs the same benchmark, in the same folder."""
+    given = (config.get("composition") or {}).get("overrides") or ()
+    kept = [one for one in given if one.partition("=")[0] not in ("experiment", "output_dir", "benchmark.agent")]
+    return command(shlex.join(["bbrgym", "benchmark", "experiment=demo", *kept]), {"benchmark.agent": agent})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +17,11 @@ from rich.table import Table
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.agents.provenance import run_name
 from bbrgym.agents.tracking import Tracker
+from bbrgym.baselines import registry
 from bbrgym.benchmark.metrics import COMPLETION, MOST_FLOWS_ALONE, measure
-from bbrgym.checks import check_keys, check_number, check_seeds
+from bbrgym.checks import check_keys, check_name, check_number, check_seeds
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.sharing import check_measured
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.envs.trace_file import save_trace
 from bbrgym.extras import require
@@ -26,7 +29,10 @@ from bbrgym.files import replace_file, write_json
 
 LOGGER: Final = logging.getLogger(__name__)
 
-KEYS: Final = ("name", "agent_path", "scenario", "engine", "seeds", "warmup", "tracking", "output_dir", "composition")
+KEYS: Final = (
+    *("name", "agent_path", "scenario", "other_agents", "engine", "seeds", "warmup"),
+    *("tracking", "output_dir", "composition"),
+)
 
 
 def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None = None) -> pd.DataFrame:
@@ -37,8 +43,9 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
     `evaluation_scenarios.json` with the scenario of every seed, and the log of `bbrgym.agents.tracking`.
 
     Args:
-        config: plain types: `agent_path`, `scenario` (or a distribution that each seed draws from), `engine` (`name`
-            and options), `seeds`, `warmup` (fraction of the duration that is not measured), `tracking`.
+        config: plain types: `agent_path`, `scenario` (or a distribution that each seed draws from), `other_agents` (an
+            algorithm for all agent flows but the first, None if the agent drives all), `engine` (`name` and options),
+            `seeds`, `warmup` (fraction of the duration that is not measured), `tracking`.
         directory: where the results go.
         console: where the table is shown; None is standard output.
 
@@ -56,6 +63,7 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
     agent, spec, seeds, warmup = read_evaluation(config)
     engine = spec.make_engine()
     rows: list[dict[str, Any]] = []
+    hashes: set[str] = set()
     try:
         with Tracker.start(
             directory,
@@ -74,6 +82,7 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
             )
             for seed, scenario in scenarios.items():
                 trace = simulate(scenario, engine, seed, spec.interval_ms(scenario), agent.policy(scenario))
+                hashes.add(trace.hash)
                 rewards = episode_rewards(agent, trace)
                 measured = measure(trace, after_s=warmup * scenario.duration_s)
                 rows += [{"seed": seed, "reward": rewards[row["flow"]], **row} for row in measured]
@@ -105,6 +114,16 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
     finally:
         engine.close()
     _print_table(results, console)
+    notes = []
+    if spec.agents > 1:
+        notes.append(
+            f"The agent drives {spec.agents} flows. With other_agents=bbr it drives the first one beside BBR, as in "
+            "Gymnasium's environments."
+        )
+    if len(seeds) > len(hashes) == 1:
+        notes.append(f"All {len(seeds)} seeds give identical rows: nothing in this scenario is random.")
+    for note in notes:
+        console.print(note, highlight=False, soft_wrap=True)
     return results
 
 
@@ -116,10 +135,15 @@ def read_evaluation(config: Mapping[str, Any]) -> tuple[Agent, EpisodeSpec, list
     spec = EpisodeSpec.from_config(
         {**agent.spec.to_config(), "scenario": config.get("scenario"), "engine": config.get("engine")}
     )
+    if (others := config.get("other_agents")) is not None:
+        check_name("other_agents", others, registry.controllers())
+        spec = dataclasses.replace(spec, scenario=spec.distribution.with_one_agent(others))
     seeds = config.get("seeds", [1])
     seeds = check_seeds("seeds", seeds if isinstance(seeds, list | tuple) else [seeds])
     warmup = config.get("warmup", 0.25)
     check_number("warmup", warmup, at_least=0, below=1)
+    if not spec.distribution.is_drawn:
+        check_measured(spec.distribution.example, warmup)
     return agent, spec, seeds, warmup
 
 
@@ -209,7 +233,7 @@ def _print_table(results: pd.DataFrame, console: Console) -> None:
     if len(shown) < len(results):
         console.print(f"The first {MOST_FLOWS_ALONE} flows; results.json has all {results['flow'].max() + 1}.")
     console.print(
-        "base: RTT without a queue; RTT and queue: means in ms; reward: per decision; link: utilisation.\n"
+        "base: RTT without a queue; RTT and queue: means in ms; reward: per decision, of the flow; link: utilisation.\n"
         f"Mean of {results['seed'].nunique()} episodes: reward {mean['reward']:.3f}, utilisation "
         f"{mean['utilisation']:.0%}, Jain {mean['jain']:.3f}, queue {mean['queue_mean_ms']:.1f} ms.",
         highlight=False,

@@ -21,6 +21,7 @@ from bbrgym.checks import check_integer, check_keys, check_name, check_number, c
 from bbrgym.envs.engine import DEFAULT_ENGINE, EngineDescription, check_algorithms, describe_engine, read_policies
 from bbrgym.envs.flow_command import DataFrom, check_commands
 from bbrgym.envs.scenario import DRIVER, Scenario, Transport
+from bbrgym.envs.sharing import check_measured
 from bbrgym.executors import ExecutorConfig, LocalConfig
 
 
@@ -51,7 +52,7 @@ class Benchmark:
         check_keys("a benchmark", plain, [*(f.name for f in dataclasses.fields(cls)), "agent", "traces"])
         config = dict(plain)
         engine = config.get("engine") or DEFAULT_ENGINE
-        config["engine"] = {"name": engine} if isinstance(engine, str) else dict(engine)
+        config["engine"] = {"name": engine} if isinstance(engine, str) else {"name": DEFAULT_ENGINE, **engine}
         entries = config.get("competitors") or "all"
         entries = [entries] if isinstance(entries, str) else list(entries)
         if (agent := config.pop("agent", None)) is not None:
@@ -71,6 +72,8 @@ class Benchmark:
             str(name): value if isinstance(value, Scenario) else _scenario(name, value)
             for name, value in config["scenarios"].items()
         }
+        if not config.get("name"):
+            raise ValueError("a benchmark must have a name, which is that of its folder")
         config["seeds"] = tuple(check_seeds("seeds", config.get("seeds", cls.seeds)))
         config["roles"] = read_roles(config.get("roles"))
         config["executor"] = ExecutorConfig.of(config.get("executor"))
@@ -212,6 +215,11 @@ class Benchmark:
         check_number("step_ms", self.step_ms, above=0)
         keep_integers(self, "retries", at_least=0)
         check_number("warmup", self.warmup, at_least=0, below=1)
+        for name, scenario in self.scenarios.items():
+            try:
+                check_measured(scenario, self.warmup)
+            except ValueError as error:
+                raise ValueError(f"scenario {name!r}: {error}") from None
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,11 @@ class Regret:
         """The factor that loses most: `fairness`, `utilisation` or `delay`."""
         return max(self.losses, key=self.losses.__getitem__)
 
+    @property
+    def reason(self) -> str:
+        """Both scores, and what the learned competitor lacks."""
+        return f"fair power {self.own[SCORE]:.3f}, {self.best} {self.other[SCORE]:.3f}; lacks {self.cause}"
+
 
 def regrets(table: pd.DataFrame, name: str) -> list[Regret]:
     """Return the regret of a competitor in each scenario in which it and another one have runs, the largest first."""

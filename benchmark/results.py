@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from bbrgym.benchmark.worker import is_sound, load_metrics
-from bbrgym.files import DAMAGES, damage
+from bbrgym.files import DAMAGES, check_object, damage
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def load_benchmark(directory: Path, measured: Mapping[str, Mapping[str, Any]] | 
         raise FileNotFoundError(f"{directory} is not a benchmark: it has no benchmark.json")
     plan = _load(path, _plan)
     failures_path = directory / "failures.json"
-    failures = _load(failures_path, lambda found: [Failure(**one) for one in found]) if failures_path.is_file() else []
+    failures = _load(failures_path, _failures) if failures_path.is_file() else []
     failed = {failure.key for failure in failures}
     known = measured or {}
     rows: list[dict[str, Any]] = []
@@ -101,9 +101,19 @@ def _load(path: Path, read: Callable[[Any], Any]) -> Any:
 
 
 def _plan(content: Any) -> dict[str, Any]:
-    plan = dict(content)
-    plan["runs"] = [{**run, "key": str(run["key"])} for run in plan["runs"]]
+    plan = check_object(content, "the plan", config=dict, runs=list)
+    check_object(plan["config"], "its config", name=str, scenarios=dict, suites=dict)
+    plan["runs"] = [
+        {**check_object(run, "a run", scenario=str, competitor=str, seed=int), "key": str(run["key"])}
+        for run in plan["runs"]
+    ]
     return plan
+
+
+def _failures(content: Any) -> list[Failure]:
+    if not isinstance(content, list):
+        raise ValueError(f"it must be a list, got a {type(content).__name__}")
+    return [Failure(**one) for one in content]
 
 
 def _load_wall_s(directory: Path) -> float:

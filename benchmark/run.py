@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from bbrgym.agents.provenance import command_line, source_tags
-from bbrgym.agents.tracking import Tracker, TrackingConfig
+from bbrgym.agents.tracking import Tracker, TrackingConfig, is_finished
 from bbrgym.benchmark.code import metrics_hash
 from bbrgym.benchmark.metrics import RUN_COLUMNS
 from bbrgym.benchmark.plan import Benchmark, Run
@@ -302,7 +302,7 @@ class _Log:
 
     def log_run(self, run: Run, metrics: Mapping[str, Any], is_new: bool = True) -> None:
         folder = self.folder / "runs" / run.key
-        if not self.is_tracked or (not is_new and (folder / "run.json").is_file()):
+        if not self.is_tracked or (not is_new and is_finished(folder)):
             return
         first = metrics["rows"][0]
         values = {name: first[name] for name in RUN_COLUMNS if name in first} | {
@@ -344,6 +344,7 @@ def _start_log(benchmark: Benchmark, folder: Path | None, directory: Path) -> It
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bbrgym-")))
         name = benchmark.name
         tracker = stack.enter_context(Tracker.start(folder, f"benchmark/{name}", name, params, config=tracking))
+        stack.callback(tracker.end_children)  # of which an interrupt may have left one
         tracker.log_scenarios(
             name,
             "evaluation",

@@ -1,11 +1,13 @@
 """A process that measures runs in confined forks of itself: `python -m bbrgym.benchmark.sandbox_worker`.
 
 It reads one request per line from standard input and writes one reply per line to standard output, both JSON; see
-`bbrgym.benchmark.sandboxed`. It runs nobody else's code itself. Forks have no means but their reply.
+`bbrgym.benchmark.sandboxed`. It runs nobody else's code itself. Forks have no means but their reply. The end of its
+input ends it at once, with its fork.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -19,11 +21,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import bbrgym
+from bbrgym.benchmark.decider import Decider, describe
 from bbrgym.benchmark.score_runs import measure_rows, measure_sharing
 from bbrgym.envs.scenario import Flow, Scenario
-from bbrgym.sandbox import confine, forbid_calls
+from bbrgym.sandbox import TimeLimit, confine, end_with_parent, forbid_calls
 
 _MEASURES: Final = {"sharing": measure_sharing, "rows": measure_rows}
+
+WALL: Final = 2.5
+"""How much longer than its processor time a fork may take: on a busy machine it has to wait, and it may sleep."""
 
 _MOST_REPLY_BYTES: Final = 64 * 2**20
 
@@ -34,9 +40,13 @@ _END_SECONDS: Final = 0.5
 def serve() -> None:
     """Answer requests until standard input ends."""
     _warm_up()
-    print(json.dumps({"ready": os.getpid()}), flush=True)
-    for line in sys.stdin:
-        print(json.dumps(_answer(json.loads(line))), flush=True)
+    with contextlib.suppress(_AbandonedError):
+        for line in sys.stdin:
+            print(json.dumps(_answer(json.loads(line))), flush=True)
+
+
+class _AbandonedError(Exception):
+    """Nobody waits for the reply."""
 
 
 def _warm_up() -> None:
@@ -55,13 +65,16 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         _run(request, writer)
     os.close(writer)
     try:
-        reply, is_late = _read(reader, began + request["seconds"])
+        reply, is_late = _read(reader, began + WALL * request["seconds"])
+    except _AbandonedError:
+        os.kill(child, signal.SIGKILL)
+        raise
     finally:
         os.close(reader)
         status = _end(child)
     found = {"error": _cause(status, request)} if not reply or is_late else _parse(reply)
     if is_late:
-        found = {"error": f"took longer than {request['seconds']:g} s: an endless loop, or far too many packets"}
+        found = {"error": _too_long(request)}
     return {
         "error": None,
         "is_refused": False,
@@ -89,7 +102,10 @@ def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
     parts: list[bytes] = []
     size = 0
     while (left := deadline - time.monotonic()) > 0 and size < _MOST_REPLY_BYTES:
-        if not select.select([reader], [], [], left)[0]:
+        ready = select.select([reader, sys.stdin], [], [], left)[0]
+        if sys.stdin in ready:  # its end: there is one request at a time
+            raise _AbandonedError
+        if not ready:
             continue
         part = os.read(reader, 2**20)
         if not part:
@@ -117,29 +133,37 @@ def _cause(status: int, request: Mapping[str, Any]) -> str:
             "made a system call that a controller may not make: it opened a file or a socket, started a process, sent "
             "a signal, or called abort()"
         )
-    if number == signal.SIGXCPU:
-        return f"took longer than {request['seconds']:g} s"
+    if number in (signal.SIGXCPU, signal.SIGVTALRM):
+        return _too_long(request)
     if number == signal.SIGKILL:
         return "closed the pipe of its results, or was killed by the system"
     return f"crashed ({signal.Signals(number).name})"
+
+
+def _too_long(request: Mapping[str, Any]) -> str:
+    return f"took longer than {request['seconds']:g} s: an endless loop, or far too many packets"
 
 
 def _run(request: Mapping[str, Any], writer: int) -> None:
     """Confine this process, measure, write the reply and end."""
     found: dict[str, Any] = {"error": None, "is_refused": False, "results": [], "missing": []}
     try:
+        end_with_parent()
         null = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(null, standard)
         found["missing"] = _confine(request)
         scenarios = [Scenario.from_dict(plain) for plain in request["scenarios"]]
         measure = _MEASURES[request["measure"]]
-        found["results"] = measure(scenarios, request["seeds"], request["warmup"], request["function"])
+        function = request["function"]
+        decider = None if function is None else Decider(function, TimeLimit().within)
+        found["results"] = measure(scenarios, request["seeds"], request["warmup"], decider)
     except MemoryError:
         found["error"] = f"needs more memory than {request['mebibytes']} MiB"
+    except ValueError as error:
+        found["error"], found["is_refused"] = str(error), True
     except BaseException as error:  # the text of the score, whatever it is
-        found["error"] = str(error) or type(error).__name__
-        found["is_refused"] = isinstance(error, ValueError)
+        found["error"] = describe(error)
     try:
         rest = memoryview(json.dumps(found).encode())
         while rest:

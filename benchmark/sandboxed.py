@@ -9,9 +9,10 @@ import platform
 import queue
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -22,9 +23,12 @@ from bbrgym.envs.scenario import Scenario
 Confinement = Literal["none", "c", "python"]
 """What a job's code is: the project's own, a shared object, or a Python callable."""
 
-SECONDS: Final = 20.0
+SECONDS: Final = 8.0
 MEBIBYTES: Final = 512
 """What a job may take, by default."""
+
+_END_SECONDS: Final = 1.0
+"""How long a process may take to end by itself: to kill its fork."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Job:
         confinement: of the fork.
         library: the shared object of a job in C.
         function: the callable of a job in Python, `module:name`.
-        seconds: the time that it may take.
+        seconds: the processor time that it may take, and its wall time over `WALL`.
         mebibytes: the memory that it may take.
     """
 
@@ -96,8 +100,8 @@ class Sandbox:
         self._workers = [_Worker() for _ in range(workers or available_cores())]
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         for worker in self._workers:
+            worker.start()  # all at once, and before they are needed
             self._idle.put(worker)
-        self._threads = ThreadPoolExecutor(len(self._workers), thread_name_prefix="bbrgym-sandbox")
 
     @property
     def workers(self) -> int:
@@ -107,23 +111,45 @@ class Sandbox:
     def run(self, jobs: Sequence[Job]) -> list[Reply]:
         """Run jobs, and return their replies in the same order.
 
+        Whatever ends the call early, as Ctrl-C does, also ends its jobs at once.
+
         Raises:
             EngineError: a worker itself has ended.
         """
-        return list(self._threads.map(self._call, jobs))
-
-    def _call(self, job: Job) -> Reply:
-        worker = self._idle.get()
+        replies: dict[int, Reply] = {}
+        waiting = deque(enumerate(jobs))
+        busy: dict[int, tuple[int, _Worker]] = {}
         try:
-            return worker.call(job.to_dict())
+            while waiting or busy:
+                while waiting and (worker := self._take(is_patient=not busy)) is not None:
+                    index, job = waiting.popleft()
+                    busy[id(worker)] = index, worker
+                    worker.send(job.to_dict())
+                ready = wait([worker.output for _, worker in busy.values()])
+                for key, (index, worker) in list(busy.items()):
+                    if worker.output in ready and (reply := worker.receive()) is not None:
+                        replies[index] = reply
+                        del busy[key]
+                        self._idle.put(worker)
         finally:
-            self._idle.put(worker)
+            for _, worker in busy.values():
+                worker.end()  # the next job starts it again
+                self._idle.put(worker)
+        return [replies[index] for index in range(len(jobs))]
+
+    def _take(self, is_patient: bool) -> _Worker | None:
+        """Return a worker that is idle; None if there is none, and nobody waits for one."""
+        try:
+            return self._idle.get(block=is_patient)
+        except queue.Empty:
+            return None
 
     def close(self) -> None:
         """End the workers; calling it twice is fine."""
-        self._threads.shutdown(cancel_futures=True)
         for worker in self._workers:
-            worker.close()
+            worker.stop()
+        for worker in self._workers:
+            worker.end()
 
     def __enter__(self) -> Self:
         return self
@@ -135,46 +161,70 @@ class Sandbox:
 
 
 class _Worker:
-    """A process of `bbrgym.benchmark.sandbox_worker`."""
+    """A process of `bbrgym.benchmark.sandbox_worker`. It starts again after its end, if it gets a job."""
 
     def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._received = b""
+
+    @property
+    def output(self) -> int:
+        """The descriptor that its reply comes from."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def start(self) -> None:
         # A fork of a process with threads can hang, so that libraries must start none.
         single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        self._received = b""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bbrgym.benchmark.sandbox_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,  # nothing is left to be written when it ends
             env={**os.environ, **single},
             start_new_session=True,  # Ctrl-C ends it by the end of its input
         )
-        self._is_ready = False
 
-    def call(self, request: Mapping[str, Any]) -> Reply:
-        if not self._is_ready:
-            self._read()
-            self._is_ready = True
+    def send(self, request: Mapping[str, Any]) -> None:
+        if self._process is None:
+            self.start()
+        assert self._process is not None
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # `_read` says it
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-        return Reply(**self._read())
+        rest = memoryview(json.dumps(request).encode() + b"\n")
+        with contextlib.suppress(BrokenPipeError):  # `receive` says it
+            while rest:
+                rest = rest[os.write(self._process.stdin.fileno(), rest) :]
 
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
+    def receive(self) -> Reply | None:
+        """Return the reply; None if only a part of it has come."""
+        part = os.read(self.output, 2**20)
+        if not part:
+            assert self._process is not None
             raise EngineError(f"a sandbox's process has ended with the exit status {self._process.wait()}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        self._received += part
+        if not self._received.endswith(b"\n"):
+            return None
+        reply, self._received = Reply(**json.loads(self._received)), b""
+        return reply
 
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
+    def stop(self) -> None:
+        """Close its input, by which it kills its fork and ends."""
+        if self._process is not None:
+            assert self._process.stdin is not None
             self._process.stdin.close()
+
+    def end(self) -> None:
+        """Wait until it has ended; it is killed if it does not end soon."""
+        if self._process is None:
+            return
+        self.stop()
         try:
-            self._process.wait(timeout=5)
+            self._process.wait(timeout=_END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        assert self._process.stdout is not None
         self._process.stdout.close()
+        self._process = None

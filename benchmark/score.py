@@ -12,11 +12,12 @@ import os
 import statistics
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, Final
+from typing import Any, Final, Literal, overload
 
 import pandas as pd
 
@@ -31,10 +32,11 @@ from bbrgym.benchmark.score_runs import SHARING, Measured
 from bbrgym.benchmark.scores import SCORE
 from bbrgym.benchmark.statistics import Estimate, estimate
 from bbrgym.benchmark.verdicts import Verdicts
+from bbrgym.checks import check_integer
 from bbrgym.envs import sharing, sharing_meter
 from bbrgym.envs.engine import describe_engine
 from bbrgym.envs.scenario import Scenario
-from bbrgym.files import DAMAGES, user_cache, write_json
+from bbrgym.files import DAMAGES, check_object, user_cache, write_json
 
 CONSTANT: Final = Competitor(
     "constant",
@@ -49,8 +51,11 @@ WORST: Final = 3
 _CHUNK: Final = 8
 """How many scenarios of a candidate a process runs: a crash costs the others a second run, one by one."""
 
-_SECONDS_ALONE: Final = 5.0
-"""How long one of these may take: fifty times what it needs."""
+_SECONDS_ALONE: Final = 2.0
+"""How much processor time one of these may take: eighty times what it needs."""
+
+_SECONDS_RFC9743: Final = 6.0
+"""How much three runs of RFC 9743 may take: forty times what they need."""
 
 _MOST_FAILURES: Final = 3
 """After so many scenarios that end the process, the candidate's others are not run."""
@@ -129,6 +134,11 @@ class Score:
             if "error" in run
         }
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it failed in every scenario."""
+        return len(self.failures) == len(self.draws)
+
 
 def score_candidate(
     candidate: Candidate,
@@ -153,14 +163,15 @@ def score_candidate(
         draws = [draw for draw in draws if draw.name == only] or _unknown(only, draws)
     with _started(sandbox) as running:
         tell(f"{candidate.competitor.name}: {len(draws)} scenarios")
-        own, missing = _run_candidate(running, candidate, draws)
-        is_repeatable = "error" in own[0] or _is_repeated(running, candidate, draws[0], own[0])
+        own, missing, is_repeatable = _run_candidate(running, candidate, draws)
         tell("yardsticks")
         others, cached = _run_yardsticks(running, draws)
         verdicts = None
         if has_rfc9743 and only is None:
-            tell("RFC 9743")
-            verdicts = _judge_rfc9743(running, candidate, is_full)
+            has_run = any("error" not in run for run in own)
+            if has_run:
+                tell("RFC 9743")
+            verdicts = _judge_rfc9743(running, candidate, is_full, has_run)
         harms = _harms(running, draws, {_own_name(candidate, others): own, **others})
     return Score(
         candidate,
@@ -183,9 +194,74 @@ def yardsticks() -> list[Competitor]:
     return [*published, *(Competitor(name, name) for name in ("bbr-backlog", "policy")), CONSTANT]
 
 
+@dataclass(frozen=True)
+class ScenarioScore:
+    """How a candidate did in a scenario.
+
+    Attributes:
+        scenario: its name.
+        link: what the link is like.
+        value: the fair power over that of the best yardstick, at most 1; 0 if the candidate failed.
+        fair_power: of the candidate.
+        best: the best yardstick.
+        best_fair_power: of this one.
+        reason: why the value is below 1: what failed, or what the candidate lacks; "" if it is 1.
+        has_failed: whether the candidate crashed, took too long or decided nonsense.
+    """
+
+    scenario: str
+    link: str
+    value: float
+    fair_power: float
+    best: str
+    best_fair_power: float
+    reason: str
+    has_failed: bool
+
+
+@dataclass(frozen=True)
+class Fitness:
+    """The fitness of a candidate, and what it is made of.
+
+    Attributes:
+        value: the mean over the scenarios.
+        scenarios: each of them, the lowest value first.
+    """
+
+    value: float
+    scenarios: tuple[ScenarioScore, ...]
+
+    def __float__(self) -> float:
+        """Return the value."""
+        return self.value
+
+
+@overload
 def score(
-    what: str | Candidate, parameters: Mapping[str, float] | None = None, *, scenarios: int = 16, seed: int = 0
-) -> float:
+    what: str | Candidate,
+    parameters: Mapping[str, float] | None = None,
+    *,
+    scenarios: int = 16,
+    seed: int = 0,
+    details: Literal[False] = False,
+) -> float: ...
+@overload
+def score(
+    what: str | Candidate,
+    parameters: Mapping[str, float] | None = None,
+    *,
+    scenarios: int = 16,
+    seed: int = 0,
+    details: Literal[True],
+) -> Fitness: ...
+def score(
+    what: str | Candidate,
+    parameters: Mapping[str, float] | None = None,
+    *,
+    scenarios: int = 16,
+    seed: int = 0,
+    details: bool = False,
+) -> float | Fitness:
     """Return the score of a candidate on a few scenarios, as the fitness of a search.
 
     Equal seeds give equal scenarios to every candidate (common random numbers). The yardsticks run once per seed, and
@@ -193,9 +269,10 @@ def score(
 
     Args:
         what: as of `Candidate.of`, or a candidate.
-        parameters: of an algorithm or of a C file.
+        parameters: of an algorithm or of a C file; None keeps those of a candidate.
         scenarios: how many, of all families of flows of one kind.
         seed: decides them.
+        details: whether to return a `Fitness`, which says for each scenario what the candidate lacks or why it failed.
 
     Returns:
         The mean over the scenarios of the fair power over that of the best yardstick, in [0, 1]. A scenario in which
@@ -204,23 +281,52 @@ def score(
     Raises:
         FileNotFoundError, ValueError: there is no such candidate, or it does not take these parameters.
     """
-    candidate = Candidate.of(what, parameters) if isinstance(what, str) else what.with_parameters(parameters or {})
-    draws, best = _few(scenarios, seed)
-    (reply,) = _own_sandbox().run([_job(candidate, draws)])
-    _check_refusal(candidate, reply)
-    own = reply.results or _one_by_one(_own_sandbox(), candidate, draws, reply)
-    return statistics.fmean(
-        min(1.0, _value(run, SCORE) / power) for run, power in zip(own, best, strict=True) if power > 0
+    scenarios = check_integer("scenarios", scenarios, at_least=1)
+    seed = check_integer("seed", seed, at_least=0)
+    if isinstance(what, str):
+        candidate = Candidate.of(what, parameters)
+    else:
+        candidate = what if parameters is None else what.with_parameters(parameters)
+    draws, yardsticks = _few(scenarios, seed)
+    own, _, _ = _run_candidate(_own_sandbox(), candidate, draws, is_first_repeated=False)
+    of_draws = [
+        _scenario_score(draw, run, *best)
+        for draw, run, best in zip(draws, own, yardsticks, strict=True)
+        if _value(best[1], SCORE) > 0
+    ]
+    value = statistics.fmean(one.value for one in of_draws)
+    if not details:
+        return value
+    return Fitness(value, tuple(sorted(of_draws, key=lambda one: one.value)))
+
+
+def _scenario_score(draw: Draw, run: Measured, best: str, of_best: Measured) -> ScenarioScore:
+    power, most = _value(run, SCORE), _value(of_best, SCORE)
+    value = min(1.0, power / most)
+    if "error" in run:
+        reason = str(run["error"])
+    else:
+        reason = Regret(draw.name, best, estimate([most - power]), run, of_best).reason if value < 1 else ""
+    return ScenarioScore(
+        scenario=draw.name,
+        link=draw.scenario.describe_link(),
+        value=value,
+        fair_power=power,
+        best=best,
+        best_fair_power=most,
+        reason=reason,
+        has_failed="error" in run,
     )
 
 
 @cache
-def _few(scenarios: int, seed: int) -> tuple[list[Draw], list[float]]:
-    """Return some draws of all families, and the fair power of the best yardstick in each."""
+def _few(scenarios: int, seed: int) -> tuple[list[Draw], list[tuple[str, Measured]]]:
+    """Return some draws of all families, and the name and the run of the best yardstick in each."""
     every = [draw for draw in draw_scenarios(seed) if draw.roles is None]
     draws = [every[index * len(every) // scenarios] for index in range(min(scenarios, len(every)))]
     runs, _ = _run_yardsticks(_own_sandbox(), draws)
-    return draws, [max(_value(run, SCORE) for run in of_draw) for of_draw in zip(*runs.values(), strict=True)]
+    of_draws = [dict(zip(runs, of_draw, strict=True)) for of_draw in zip(*runs.values(), strict=True)]
+    return draws, [max(one.items(), key=lambda entry: _value(entry[1], SCORE)) for one in of_draws]
 
 
 @cache
@@ -261,7 +367,7 @@ def _value(run: Measured, column: str) -> float:
     return 0.0 if column in (SCORE, "jain", "utilisation") else math.nan
 
 
-def _job(candidate: Candidate, draws: Sequence[Draw], seconds: float = SECONDS) -> Job:
+def _job(candidate: Candidate, draws: Sequence[Draw], seconds: float) -> Job:
     return Job(
         [candidate.competitor.takes(draw.scenario, draw.roles) for draw in draws],
         [draw.seed for draw in draws],
@@ -270,51 +376,59 @@ def _job(candidate: Candidate, draws: Sequence[Draw], seconds: float = SECONDS) 
     )
 
 
-def _run_candidate(sandbox: Sandbox, candidate: Candidate, draws: Sequence[Draw]) -> tuple[list[Measured], list[str]]:
-    """Return what the candidate measures in each draw, and what the system does not contain."""
-    chunks = [draws[place : place + _CHUNK] for place in range(0, len(draws), _CHUNK)]
-    found: list[Measured] = []
+def _run_candidate(
+    sandbox: Sandbox, candidate: Candidate, draws: Sequence[Draw], is_first_repeated: bool = True
+) -> tuple[list[Measured], list[str], bool]:
+    """Return what the candidate measures in each draw, what the system does not contain, and whether it is repeatable.
+
+    The first draw runs alone, so that a candidate that always fails costs little; a second run among others shows
+    whether it is repeatable. Draws that fail together run again, each in a process of its own.
+
+    Raises:
+        ValueError: a C file does not take its parameters, or there is no such callable.
+    """
+    found: dict[int, Measured] = {}
     missing: list[str] = []
     failed = 0
-    # Few at a time, so that a candidate that fails everywhere costs little.
-    for place in range(0, len(chunks), sandbox.workers):
-        some = chunks[place : place + sandbox.workers]
-        if failed >= _MOST_FAILURES:
-            found += [{"error": _NOT_RUN} for chunk in some for _ in chunk]
-            continue
-        for chunk, reply in zip(some, sandbox.run([_job(candidate, chunk) for chunk in some]), strict=True):
+    alone = deque([0])
+    together: deque[Sequence[int]] = deque()
+    first: Measured = {}
+    while (alone or together) and failed < _MOST_FAILURES:
+        if alone:
+            some: list[Sequence[int]] = [[alone.popleft()] for _ in range(min(len(alone), _MOST_FAILURES - failed))]
+        else:
+            some = [together.popleft() for _ in range(min(len(together), sandbox.workers))]
+        seconds = _SECONDS_ALONE if len(some[0]) == 1 else SECONDS
+        jobs = [_job(candidate, [draws[place] for place in places], seconds) for places in some]
+        for places, reply in zip(some, sandbox.run(jobs), strict=True):
             _check_refusal(candidate, reply)
             missing += reply.missing
-            results = reply.results or _one_by_one(sandbox, candidate, chunk, reply)
-            failed += sum("error" in result for result in results) if not reply.results else 0
-            found += results
-    return found, list(dict.fromkeys(missing))
+            if reply.error is None:
+                found |= dict(zip(places, reply.results, strict=True))
+            elif len(places) > 1:
+                alone += places
+            else:
+                failed += 1
+                found[places[0]] = {"error": reply.error}
+        if not first:
+            first = found[0]
+            rest = range(0 if is_first_repeated and not failed else 1, len(draws))
+            if failed:  # perhaps everywhere: a few more show it
+                alone += rest[: _MOST_FAILURES - 1]
+                rest = rest[_MOST_FAILURES - 1 :]
+            together += [rest[place : place + _CHUNK] for place in range(0, len(rest), _CHUNK)]
+    own = [found.get(place, {"error": _NOT_RUN}) for place in range(len(draws))]
+    is_repeatable = "error" in first or json.dumps(own[0]) == json.dumps(first)
+    return own, list(dict.fromkeys(missing)), is_repeatable
 
 
 def _check_refusal(candidate: Candidate, reply: Reply) -> None:
-    """Raise a ValueError if a C file cannot be run as it was asked for; only its confined process can read it."""
-    if candidate.confinement == "c" and reply.is_refused:
+    """Raise a ValueError if code cannot be run as it was asked for; only its confined process can read it."""
+    if candidate.confinement != "none" and reply.is_refused:
         raise ValueError(reply.error)
 
 
 _NOT_RUN: Final = f"not run: it failed in {_MOST_FAILURES} scenarios before"
-
-
-def _one_by_one(sandbox: Sandbox, candidate: Candidate, draws: Sequence[Draw], reply: Reply) -> list[Measured]:
-    """Return the runs of some draws that failed together, each in a process of its own."""
-    found: list[Measured] = []
-    for draw in draws:
-        if sum("error" in one for one in found) >= _MOST_FAILURES:
-            found.append({"error": _NOT_RUN})
-            continue
-        (one,) = sandbox.run([_job(candidate, [draw], _SECONDS_ALONE)])
-        found.append(one.results[0] if one.results else {"error": one.error or reply.error})
-    return found
-
-
-def _is_repeated(sandbox: Sandbox, candidate: Candidate, draw: Draw, first: Measured) -> bool:
-    (reply,) = sandbox.run([_job(candidate, [draw])])
-    return bool(reply.results) and json.dumps(reply.results[0]) == json.dumps(first)
 
 
 def _run_yardsticks(sandbox: Sandbox, draws: Sequence[Draw]) -> tuple[dict[str, list[Measured]], int]:
@@ -335,7 +449,10 @@ def _run_cached(sandbox: Sandbox, jobs: Mapping[str, Job]) -> tuple[dict[str, li
     found: dict[str, list[Any]] = {}
     for name, path in paths.items():
         try:
-            found[name] = list(json.loads(path.read_text(encoding="utf-8")))
+            results = json.loads(path.read_text(encoding="utf-8"))
+            if len(results) != len(jobs[name].seeds):
+                continue
+            found[name] = [check_object(one, "a result") for one in results]
         except DAMAGES:
             continue
     todo = [name for name in jobs if name not in found]
@@ -391,18 +508,23 @@ def _harms(
     return found
 
 
-def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool) -> Verdicts:
-    """Return the verdicts of RFC 9743 on the candidate. Its references are in the cache after the first time."""
+def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool, has_run: bool) -> Verdicts:
+    """Return the verdicts of RFC 9743 on the candidate. Its references are in the cache after the first time.
+
+    Nothing is run for a candidate that has not run in any scenario before.
+    """
     own = dataclasses.replace(candidate.competitor, name="candidate")
     benchmark = dataclasses.replace(
         Benchmark.from_dict({**read_quick_rfc9743(is_full), "competitors": ["bbr"]}), competitors=(own,)
     )
+    if not has_run:
+        return Verdicts.of_runs(benchmark, {})
     runs = benchmark.runs()
     ours = [run for run in runs if run.competitor == "candidate"]
     jobs = [
         Job(
             [run.scenario for run in some], [run.seed for run in some], benchmark.warmup, "rows",
-            **_confined(candidate, 3 * SECONDS),
+            **_confined(candidate, _SECONDS_RFC9743),
         )
         for some in (ours[place : place + 3] for place in range(0, len(ours), 3))
     ]  # fmt: skip
@@ -432,8 +554,9 @@ def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool) -> Ver
 
 def _confined(candidate: Candidate, seconds: float) -> dict[str, Any]:
     """Return the fields of a job that say what code it runs, and what it may take: `seconds`, and longer in Python."""
-    # Python decides ten times per second and flow, which takes longer than to simulate.
-    limits = (10 * seconds, 4096) if candidate.confinement == "python" else (seconds, MEBIBYTES)
+    # Python decides ten times per second and flow, which takes longer than to simulate. What never returns is ended by
+    # the limit of a decision.
+    limits = (25 * seconds, 4096) if candidate.confinement == "python" else (seconds, MEBIBYTES)
     return {
         "confinement": candidate.confinement, "library": candidate.competitor.file, "function": candidate.function,
         "seconds": limits[0], "mebibytes": limits[1],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from bbrgym.benchmark.verdicts import NOT_RUN, NOT_TESTED, Judgement, Verdicts
 from bbrgym.checks import check_name
 from bbrgym.envs.engine import Engine, EngineError, EngineUnavailableError, make_engine
 from bbrgym.envs.trace import simulate
-from bbrgym.files import DAMAGES, user_cache, write_json
+from bbrgym.files import DAMAGES, read_object, user_cache, write_json
 
 CriterionVerdict = Literal["pass", "fail", "unclear", "not counted"]
 
@@ -86,6 +85,12 @@ class LinuxScore:
         counted = len(found) - found.count("not counted")
         share = found.count("pass") / counted if counted >= len(found) / 2 else math.nan
         return Estimate(share, math.nan, math.nan, counted)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its programs failed in every scenario that has run."""
+        has_run = [competitor for _, competitor in self.late] + [one.competitor for one in self.verdicts.judgements]
+        return bool(self.errors) and OWN not in has_run
 
     def judgements(self, suite: str) -> list[Judgement]:
         """Return what was measured for the criteria of a suite."""
@@ -195,11 +200,11 @@ def _measured(run: Run, engine: Engine, benchmark: Benchmark) -> dict[str, Any]:
 
 def _load(path: Any) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = read_object(path, rows=list, trace_hash=str)
+        rows = [{name: math.nan if value is None else value for name, value in row.items()} for row in found["rows"]]
     except DAMAGES:
         return None
-    rows = [{name: math.nan if value is None else value for name, value in row.items()} for row in found["rows"]]
-    return {**found, "rows": rows}
+    return {**found, "rows": rows} if rows else None
 
 
 def _read(only: str | None) -> tuple[dict[str, Any], dict[str, str]]:

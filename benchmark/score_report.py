@@ -111,11 +111,8 @@ def worst(score: Score) -> Iterator[tuple[str, str]]:
     given = [f"{name}={value:g}" for name, value in own.parameters.items()]
     for one in score.regrets[:WORST]:
         failed = score.failures.get(one.scenario)
-        text = f"{one.scenario}: {scenarios[one.scenario].describe_link()}: " + (
-            failed
-            if failed is not None
-            else f"fair power {one.own['fair_power']:.3f}, {one.best} {one.other['fair_power']:.3f}; lacks {one.cause}"
-        )
+        reason = one.reason if failed is None else failed
+        text = f"{one.scenario}: {scenarios[one.scenario].describe_link()}: {reason}"
         size = ["--full"] if score.is_full else []
         command = ["bbrgym", "score", score.candidate.what, *given, "--seed", str(score.seed), *size]
         yield text, shlex.join([*command, "--only", one.scenario])

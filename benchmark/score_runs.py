@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any, Final
 
 import numpy as np
 
+from bbrgym.benchmark.decider import Decider
 from bbrgym.benchmark.metrics import measure
-from bbrgym.envs.columns import FLOW_COLUMNS
-from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows, load_entry_point, make_engine
+from bbrgym.envs.engine import ENGINES, Engine, EngineError, load_entry_point, make_engine
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import Sharing
 from bbrgym.envs.sharing_meter import SharingMeter
@@ -30,7 +28,7 @@ STEP_MS: Final = 100.0
 
 
 def measure_sharing(
-    scenarios: Sequence[Scenario], seeds: Sequence[int], warmup: float, function: str | None = None
+    scenarios: Sequence[Scenario], seeds: Sequence[int], warmup: float, decider: Decider | None = None
 ) -> list[Measured]:
     """Return how the flows of each scenario share its link; one thread.
 
@@ -38,10 +36,10 @@ def measure_sharing(
         scenarios: with endless flows.
         seeds: one per scenario.
         warmup: fraction of each run that is not measured.
-        function: a Python callable, `module:name`, that steers the agent flows (`policy_of_callable`).
+        decider: steers the agent flows.
     """
-    if function is not None:
-        return [_measure_alone(*pair, warmup, function) for pair in zip(scenarios, seeds, strict=True)]
+    if decider is not None:
+        return [_measure_alone(*pair, warmup, decider) for pair in zip(scenarios, seeds, strict=True)]
     count = len(scenarios)
     meter = SharingMeter(scenarios, warmup)
     make_batch = load_entry_point(str(ENGINES["native"].batch_entry_point))
@@ -66,45 +64,17 @@ def measure_sharing(
 
 
 def measure_rows(
-    scenarios: Sequence[Scenario], seeds: Sequence[int], warmup: float, function: str | None = None
+    scenarios: Sequence[Scenario], seeds: Sequence[int], warmup: float, decider: Decider | None = None
 ) -> list[dict[str, Any]]:
     """Return the `rows` and the `trace_hash` of each run, as a benchmark's metrics.json has them; or its `error`."""
     found: list[dict[str, Any]] = []
     for scenario, seed in zip(scenarios, seeds, strict=True):
         try:
-            trace = _trace(scenario, seed, function)
+            trace = _trace(scenario, seed, decider)
             found.append({"trace_hash": trace.hash, "rows": measure(trace, after_s=warmup * scenario.duration_s)})
         except (EngineError, ValueError) as error:
             found.append({"error": str(error)})
     return found
-
-
-def policy_of_callable(function: Callable[[dict[str, float]], Any]) -> Policy:
-    """Return a callable as the `policy` of `simulate`.
-
-    Args:
-        function: called for every agent flow before every step with the flow's row of the last step, {column: value}
-            (`bbrgym.envs.columns`), and `flow` and `time_s`. It returns a pair (cwnd_gain, pacing_gain), or a mapping
-            with `cwnd_packets` and `pacing_rate_mbps`.
-
-    Returns:
-        The policy. It raises ValueError for anything else that the callable returns.
-    """
-
-    def policy(flow: int, rows: Rows) -> tuple[float, float]:
-        row = dict(zip(FLOW_COLUMNS, rows.flows[flow].tolist(), strict=True))
-        chosen = function({**row, "flow": flow, "time_s": rows.time_s})
-        if isinstance(chosen, Mapping):
-            # Gains are multiples of what the controller's model has; without a model yet, it keeps its gains.
-            gains = chosen["cwnd_packets"] / row["bdp_packets"], chosen["pacing_rate_mbps"] / row["max_bandwidth_mbps"]
-            gains = (gains[0], gains[1]) if all(map(math.isfinite, gains)) else (2.0, 1.0)
-        else:
-            gains = float(chosen[0]), float(chosen[1])
-        if not all(math.isfinite(gain) and gain >= 0 for gain in gains):
-            raise ValueError(f"flows[{flow}]: the callable chose {chosen!r} at {rows.time_s:g} s")
-        return gains
-
-    return policy
 
 
 def measure_policy(scenario: Scenario, seed: int, warmup: float, policy: Policy, step_ms: float) -> Measured:
@@ -113,9 +83,9 @@ def measure_policy(scenario: Scenario, seed: int, warmup: float, policy: Policy,
         return _measure_trace(simulate(scenario, engine, seed, step_ms, policy), warmup)
 
 
-def _measure_alone(scenario: Scenario, seed: int, warmup: float, function: str) -> Measured:
+def _measure_alone(scenario: Scenario, seed: int, warmup: float, decider: Decider) -> Measured:
     try:
-        return _measure_trace(_trace(scenario, seed, function), warmup)
+        return _measure_trace(_trace(scenario, seed, decider), warmup)
     except (EngineError, ValueError) as error:
         return {"error": str(error)}
 
@@ -128,26 +98,10 @@ def _measure_trace(trace: Trace, warmup: float) -> Measured:
     )
 
 
-def _trace(scenario: Scenario, seed: int, function: str | None) -> Trace:
+def _trace(scenario: Scenario, seed: int, decider: Decider | None) -> Trace:
     engine: Engine = make_engine("native")
     with closing(engine):
-        policy = None if function is None else policy_of_callable(_find(function))
-        return simulate(scenario, engine, seed, STEP_MS, policy)
-
-
-def _find(function: str) -> Callable[..., Any]:
-    module, _, name = function.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"there is no callable {function!r}: {error}") from error
-    if not callable(found):
-        raise ValueError(f"{function!r} must be a callable, got {found!r}")
-    # A class is made anew for each run, so that it can remember.
-    decide: Callable[..., Any] = found() if isinstance(found, type) else found
-    return decide
+        return simulate(scenario, engine, seed, STEP_MS, None if decider is None else decider.policy())
 
 
 def _plain(sharing: Sharing, throughputs: Any, rtts: Any, rates: Any) -> Measured:

@@ -6,7 +6,9 @@ The measures of Agarwal et al., "Deep Reinforcement Learning at the Edge of the 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,10 +29,10 @@ class Estimate(NamedTuple):
     high: float
     n: float
 
-    def text(self, form: str = "") -> str:
+    def text(self, form: str = "", beside: Sequence[float] = ()) -> str:
         """Return `0.93 [0.91 0.95]`, each as `number_text` writes it; the value alone if there is no interval."""
-        interval = f" [{number_text(self.low, form)} {number_text(self.high, form)}]"
-        return number_text(self.value, form) + ("" if math.isnan(self.low) else interval)
+        interval = f" [{number_text(self.low, form, beside)} {number_text(self.high, form, beside)}]"
+        return number_text(self.value, form, beside) + ("" if math.isnan(self.low) else interval)
 
 
 def estimate(
@@ -57,22 +59,43 @@ def estimate(
     return Estimate(float(statistic(known)) if known.size else math.nan, low, high, known.size)
 
 
-def number_text(value: float, form: str = "") -> str:
+def number_text(value: float, form: str = "", beside: Sequence[float] = ()) -> str:
     """Return a number as readers see it; a dash for NaN.
 
     Args:
         value: the number.
         form: a format specification, as `.1f`, `.2%` or `+.3f`. Empty is three significant digits without an exponent,
             or two if it is below 0.01.
+        beside: thresholds that readers compare it with. The number has as many more digits as it takes to see on which
+            side of them it is.
     """
     if math.isnan(value):
         return "-"
+    text = _text(value, form)
+    for more in range(1, 17):  # a float has 17 significant digits
+        if all(_is_on_its_side(text, value, threshold) for threshold in beside):
+            break
+        text = _text(value, form, more)
+    return text
+
+
+def _text(value: float, form: str, more: int = 0) -> str:
+    """Return a number with more digits than `number_text` gives it by itself."""
     if form:
-        return format(value, form)
+        return format(value, re.sub(r"\.(\d+)", lambda digits: f".{int(digits[1]) + more}", form))
     size = abs(value)
     if 0 < size < 0.01:
-        return f"{value:.2g}"
-    return f"{value:.{max(0, 2 - math.floor(math.log10(size))) if size else 2}f}"
+        return f"{value:.{2 + more}g}"
+    return f"{value:.{(max(0, 2 - math.floor(math.log10(size))) if size else 2) + more}f}"
+
+
+def _is_on_its_side(text: str, value: float, threshold: float) -> bool:
+    """Return whether a text of a number is above or below a threshold as the number itself is."""
+    if value == threshold or not math.isfinite(value):
+        return True
+    shown = Decimal(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    least = Decimal(repr(float(threshold)))
+    return shown > least if value > threshold else shown < least
 
 
 def interquartile_mean(values: npt.ArrayLike, axis: int | None = None) -> Any:

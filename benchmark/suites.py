@@ -84,11 +84,16 @@ class Criterion:
         return "" if self.than is not None else self.figure.form
 
     @property
+    def thresholds(self) -> list[float]:
+        """What the metric must be at least and at most."""
+        return [bound for bound in (self.at_least, self.at_most) if bound is not None]
+
+    @property
     def needed(self) -> str:
         """`>= 0.95`."""
         bounds = ((">=", self.at_least), ("<=", self.at_most))
         return " and ".join(
-            f"{sign} {format(bound, '.3g')}" if not self.form.endswith("%") else f"{sign} {100 * bound:.3g}%"
+            f"{sign} {bound:.12g}" if not self.form.endswith("%") else f"{sign} {100 * bound:.12g}%"
             for sign, bound in bounds
             if bound is not None
         )
@@ -209,7 +214,8 @@ def _packets_per_rtt(rows: FlowRows, scenario: Scenario) -> float:
 def _send_ratio(rows: FlowRows, scenario: Scenario) -> float:
     payload = scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)
     sent_mbit = sum(row["send_rate_mbps"] * row["active_s"] for row in rows)
-    return float(sent_mbit / (payload * rows[0]["link_rate_mbps"] * rows[0]["link_active_s"]))
+    sendable_mbit = payload * rows[0]["link_rate_mbps"] * rows[0]["link_active_s"]
+    return float(sent_mbit / sendable_mbit) if sendable_mbit else math.nan
 
 
 def _fair_power(rows: FlowRows, scenario: Scenario) -> float:

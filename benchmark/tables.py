@@ -195,6 +195,25 @@ def print_summary(results: pd.DataFrame, console: Console) -> None:
     if results["scenario"].nunique() > 1:
         _print_overall(results, console)
     console.print("\n".join(notes), markup=False, highlight=False, style="dim")
+    print_repeated_runs(results, console)
+
+
+def print_repeated_runs(results: pd.DataFrame, console: Console) -> None:
+    """Say in a line where the seeds of a competitor give the same run, if they do somewhere."""
+    if results.empty:
+        return
+    runs = results.drop_duplicates("key").groupby(["scenario", "competitor"], sort=False)["trace_hash"]
+    counts = runs.agg(["size", "nunique"])
+    is_repeated = (counts["size"] > 1) & (counts["nunique"] == 1)
+    if is_repeated.any():
+        scenario, competitor = counts.index[is_repeated][0]
+        console.print(
+            f"All seeds give identical rows in {is_repeated.sum()} of {len(counts)} pairs of scenario and competitor, "
+            f"for example {competitor} in {scenario}: nothing there is random.",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _print_overall(results: pd.DataFrame, console: Console) -> None:

@@ -66,8 +66,8 @@ class Judgement:
 
     @property
     def text(self) -> str:
-        """The mean and its interval."""
-        return self.measured.text(self.criterion.form)
+        """The mean and its interval, with digits that show on which side of the thresholds they are."""
+        return self.measured.text(self.criterion.form, self.criterion.thresholds)
 
     @property
     def excess(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import sys
 import time
@@ -20,7 +19,7 @@ from bbrgym.benchmark.plan import Run, hash_policies
 from bbrgym.envs.engine import Engine, EngineUnavailableError, make_engine
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.envs.trace_file import save_trace
-from bbrgym.files import DAMAGES, open_folder, replace_file, write_json
+from bbrgym.files import DAMAGES, open_folder, read_object, replace_file, write_json
 
 EngineFactory = Callable[..., Engine]
 """`make_engine`, or another importable function of an engine's name and options."""
@@ -117,13 +116,13 @@ def load_metrics(directory: Path) -> dict[str, Any] | None:
     That is `trace_hash`, `metrics_hash`, `flaw` and `rows`, one per flow, with NaN for null.
     """
     try:
-        content = json.loads((directory / "metrics.json").read_text(encoding="utf-8"))
+        content = read_object(directory / "metrics.json", rows=list, trace_hash=str)
         rows = [
             # One string per name, however many runs there are.
             {sys.intern(name): math.nan if value is None else value for name, value in row.items()}
             for row in content["rows"]
         ]
-        if not isinstance(content["trace_hash"], str) or not (directory / "trace.parquet").is_file():
+        if not rows or not all("flow" in row for row in rows) or not (directory / "trace.parquet").is_file():
             return None
         kept = {name: content.get(name) for name in ("trace_hash", "metrics_hash", "flaw")}
         return {**kept, "rows": rows}

@@ -17,14 +17,27 @@ if TYPE_CHECKING:
 def environment_ids() -> dict[str, dict[str, Any]]:
     """Return the ids of the Gymnasium environments with the arguments that each is made with.
 
-    `bbrgym/Bottleneck-v1` has the default scenario. Each named scenario (`bbrgym.envs.named`) has an id of its own:
-    `duel` is `bbrgym/Duel-v1`, `paper/acw` is `bbrgym/PaperAcw-v1`.
+    `bbrgym/Bottleneck-v1` has the default scenario. Each named scenario (`bbrgym.envs.named`) of one agent has an id of
+    its own, which is the same task: `duel` is `bbrgym/Duel-v1`, `paper/acw` is `bbrgym/PaperAcw-v1`. So have the
+    distributions of several agents; their ids say what drives the agents but the first, `other_agents`.
     """
     ids: dict[str, dict[str, Any]] = {"bbrgym/Bottleneck-v1": {}}
     for name in scenario_names():
+        if name in _WITHOUT_ID:
+            continue
         words = name.replace("/", "_").replace("-", "_").split("_")
-        ids[f"bbrgym/{''.join(word.capitalize() for word in words)}-v1"] = {"scenario": name}
+        ids[f"bbrgym/{''.join(word.capitalize() for word in words)}-v1"] = {
+            "scenario": name,
+            **({"other_agents": "bbr"} if name in _OF_SEVERAL_AGENTS else {}),
+        }
     return ids
+
+
+_OF_SEVERAL_AGENTS: Final = ("families", "preferences", "shared", "train")
+"""Distributions over scenarios of several agents."""
+
+_WITHOUT_ID: Final = ("pair",)
+"""Scenarios of several agents that are another scenario with one agent: with `bbr` for the second one it is `duel`."""
 
 
 NS3GYM_ID: Final = "bbrgym/Ns3Gym-v0"

@@ -15,10 +15,11 @@ from gymnasium import spaces
 
 from bbrgym._controllers import GainMap
 from bbrgym.baselines.policy_file import CWND_SCALES, MODELS
-from bbrgym.checks import check_name
+from bbrgym.checks import check_name, explains_fields
 from bbrgym.envs.scenario import Scenario
 
 
+@explains_fields
 @dataclass(frozen=True)
 class Action:
     """`(cwnd_gain, pacing_gain)` as a Box of [-1, 1] x [-1, 1].

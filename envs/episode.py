@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bbrgym import _native
 from bbrgym._controllers import PolicyNetwork
-from bbrgym.checks import check_keys, check_name, check_number
+from bbrgym.checks import check_keys, check_name, check_number, explains_fields
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.distribution import Distribution
@@ -46,6 +46,7 @@ Part = TypeVar("Part", Observation, Action, Reward)
 Value = TypeVar("Value", bound=np.generic)
 
 
+@explains_fields
 @dataclass(frozen=True)
 class EpisodeSpec:
     """Everything that an environment is made of; all forms of the environment take these arguments.

@@ -112,9 +112,9 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
 
         mean(ln(rate / fair_share)) - 0.5 * (rtt_mean - base_rtt) / longest_base_rtt - lost / sent
 
-    with the mean over all flows of the link; the first part is in [-3, 0], the second in [-2, 0], the third in [-1, 0].
-    0 is a full link that is shared equally, without queue and loss. Steps in which the agent's flow takes no part have
-    reward 0.
+    with the mean over all flows of the link, and delay and losses of the agent's own flow. The first part is in
+    [-3, 0], the second in [-2, 0], the third in [-1, 0]. 0 is a full link that is shared equally, without queue and
+    loss. Steps in which the agent's flow takes no part have reward 0.
 
     ## Starting State
 

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from bbrgym import _controllers
 from bbrgym._native import took_part
 from bbrgym.baselines import registry
-from bbrgym.checks import check_name, keep_integers
+from bbrgym.checks import check_name, explains_fields, keep_integers
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.scenario import Scenario
 
@@ -80,6 +80,7 @@ DEFAULT_FEATURES: Final[tuple[str, ...]] = (
 )
 
 
+@explains_fields
 @dataclass(frozen=True)
 class Observation:
     """Which features an agent observes, and of how many steps.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bbrgym import _controllers, _native
 from bbrgym.baselines import registry
-from bbrgym.checks import check_name, check_number
+from bbrgym.checks import check_name, check_number, explains_fields
 from bbrgym.envs.observation import PREFERENCE, preference
 from bbrgym.envs.scenario import HEADER_BYTES, Scenario
 
@@ -75,6 +75,7 @@ TERMS: Final[dict[str, Term]] = {name: Term(*entry) for name, entry in _native.r
 DEFAULT_TERMS: Final[Mapping[str, float]] = MappingProxyType({"alpha_fair": 1.0, "delay": 0.5, "loss": 1.0})
 
 
+@explains_fields
 @dataclass(frozen=True)
 class Reward:
     """The weighted sum of terms; 0 in steps in which the flow takes no part.
@@ -83,9 +84,9 @@ class Reward:
 
         mean(ln(rate / fair_share)) - 0.5 * (rtt_mean - base_rtt) / longest_base_rtt - lost / sent
 
-    with the mean over all flows of the link. Its maximum, 0, is a full link that is shared equally, without queue and
-    loss. With these weights a queue of a fifth of an RTT costs as much as a tenth of the throughput, and so does one
-    lost packet in ten.
+    with the mean over all flows of the link, and delay and losses of the flow itself. Its maximum, 0, is a full link
+    that is shared equally, without queue and loss. With these weights a queue of a fifth of an RTT costs as much as a
+    tenth of the throughput, and so does one lost packet in ten.
 
     Args:
         terms: weights, at least 0, by the name of the term (`TERMS`).

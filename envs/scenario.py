@@ -7,13 +7,14 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
 from bbrgym.baselines import registry
-from bbrgym.checks import check_integer, check_keys, check_name, check_number, keep_integers
+from bbrgym.checks import check_integer, check_keys, check_name, check_number, explains_fields, is_number, keep_integers
 from bbrgym.envs import rate_trace, rtt_trace, workload
 from bbrgym.envs.flow_command import DataFrom, check_commands
 
@@ -43,6 +44,7 @@ Path = Literal["forward", "first", "second", "reverse"]
 """Which links the data of a flow crosses: all forward links, one hop of a parking lot, or the reverse link."""
 
 
+@explains_fields
 @dataclass(frozen=True)
 class Flow:
     """One sender and its receiver across the bottleneck.
@@ -188,6 +190,7 @@ DRIVER: Final = ("algorithm", "parameters", "policy", "file", "server", "client"
 """The fields of a flow that say who drives it; the others are about its path and its application."""
 
 
+@explains_fields
 @dataclass(frozen=True)
 class Scenario:
     """A dumbbell with one bottleneck that all flows share, unless it has a second or a reverse link.
@@ -217,7 +220,11 @@ class Scenario:
         loss: probability that a data packet is lost on the link at random, after the queue.
         loss_burst_packets: average number of packets lost in a row (Gilbert's model: a good state in which nothing is
             lost, a bad one in which everything is), or None. Without one of the two lengths, losses are independent.
+            Time does not end such a burst: a lone flow that has stopped sends one packet per probe timeout, and each
+            timeout is twice as long as the one before, so a burst can stop it for the rest of the run. For links
+            whose fading ends by itself, use `loss_burst_ms`.
         loss_burst_ms: average time for which everything is lost, in ms, at the share `loss` of the time, or None.
+            Such a burst ends whether packets come or not.
         reordering: probability that a data packet is late behind the link, so that the packets behind it overtake it.
         reordering_ms: how much later it arrives, in ms.
         policer_mbps: rate of a token-bucket policer in front of the queue, in Mbit/s of bytes on the wire, or None. It
@@ -266,6 +273,9 @@ class Scenario:
     flows: tuple[Flow, ...] = field(default_factory=lambda: (Flow(),))
 
     def __post_init__(self) -> None:
+        if is_number(self.rate_mbps) and self.rate_mbps > 10_000:
+            good = f"<= 10000 (if it is in bit/s, give {self.rate_mbps / 1e6:g})"
+            _check("rate_mbps", self.rate_mbps, good, is_good=False)
         check_number("rate_mbps", self.rate_mbps, at_least=0.01, at_most=10_000)
         check_number("buffer_bdp", self.buffer_bdp, above=0, at_most=10_000, or_none=True)
         keep_integers(self, "buffer_packets", at_least=1, at_most=10_000_000, or_none=True)
@@ -308,16 +318,32 @@ class Scenario:
         for link in ("second", "reverse"):
             check_number(f"{link}_rate_mbps", getattr(self, f"{link}_rate_mbps"),
                          at_least=0.01, at_most=10_000, or_none=True)  # fmt: skip
+        is_list = isinstance(self.flows, Iterable) and not isinstance(self.flows, str | Mapping)
+        _check("flows", self.flows, "a list, as [Flow('bbr', rtt_ms=50)]", is_list)
         object.__setattr__(self, "flows", tuple(self.flows))
         check_integer("the number of flows", len(self.flows), at_least=1, at_most=MOST_FLOWS)
         for index, flow in enumerate(self.flows):
-            _check(f"flows[{index}]", flow, "a Flow", isinstance(flow, Flow))
+            if not isinstance(flow, Flow):
+                good = "a Flow, as Flow('bbr', rtt_ms=50) (Scenario.from_dict takes mappings)"
+                raise ValueError(f"flows[{index}] must be {good}, got {flow!r}")
             _check(f"flows[{index}].start_s", flow.start_s, f"< duration_s={self.duration_s:g}",
                    flow.start_s < self.duration_s)  # fmt: skip
             self._check_begin(f"flows[{index}].rtt_schedule", flow.rtt_schedule)
             needed = {"first": "second", "second": "second", "reverse": "reverse"}.get(flow.path)
             if needed and getattr(self, f"{needed}_rate_mbps") is None:
                 raise ValueError(f"flows[{index}]: path {flow.path!r} needs {needed}_rate_mbps, got null")
+        self._warn_of_units()
+
+    def _warn_of_units(self) -> None:
+        """Warn of values that are hardly meant: in s instead of ms, or in ms instead of s."""
+        if self.duration_s >= 10_000:  # hours
+            _warn_once("duration_s", self.duration_s, f"is {self.duration_s / 3600:.3g} hours", "ms", 1e-3)
+        fastest_mbps = max([self.rate_mbps, *(rate for _, rate in self.rate_schedule)])
+        # RTTs of 2 ms to 1 s, in s, and shorter than the link needs for a packet; a data centre's link is faster.
+        too_short_ms = min(1.0, self.packet_bytes * 8e-3 / fastest_mbps)
+        for index, flow in enumerate(self.flows):
+            if 0.002 <= flow.rtt_ms < too_short_ms and not flow.rtt_schedule:
+                _warn_once(f"flows[{index}].rtt_ms", flow.rtt_ms, "is less than a packet takes on the link", "s", 1e3)
 
     def _check_begin(self, name: str, schedule: Sequence[tuple[float, float]]) -> None:
         """Refuse a schedule of which nothing takes effect."""
@@ -566,6 +592,21 @@ def _with_floats(node: Any) -> Any:
     if isinstance(node, list):
         return [_with_floats(value) for value in node]
     return node if node is None or isinstance(node, str) else float(node)
+
+
+_warned: Final[set[str]] = set()
+"""The units of which this process has warned."""
+
+
+def _warn_once(name: str, value: float, what: str, unit: str, factor: float) -> None:
+    """Warn that a value looks as if it were in another unit, of which `factor` makes the field's."""
+    if unit in _warned:
+        return
+    _warned.add(unit)
+    field_name = name.rpartition(".")[2]
+    text = f"{name}={value:g} {what}. If it is in {unit}, give {field_name}={value * factor:g}."
+    # Where the scenario is made: above __post_init__, __init__ and `explains_fields`.
+    warnings.warn(text, stacklevel=6)
 
 
 def _check(name: str, value: object, good: str, is_good: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,21 @@ from bbrgym.envs.scenario import HEADER_BYTES, Scenario
 from bbrgym.envs.trace import Trace, jain_index
 
 Array = npt.NDArray[np.float64]
+
+
+def check_measured(scenario: Scenario, warmup: float) -> None:
+    """Check that a flow can send after the warm-up, the first fraction `warmup` of the scenario's duration.
+
+    Raises:
+        ValueError: all flows stop before.
+    """
+    measured_s = warmup * scenario.duration_s
+    last_s = max(math.inf if flow.stop_s is None else flow.stop_s for flow in scenario.flows)
+    if last_s <= measured_s:
+        raise ValueError(
+            f"no flow sends after the warm-up: warmup={warmup:g} of duration_s={scenario.duration_s:g} is "
+            f"{measured_s:g} s, and the last stop_s is {last_s:g}: give a later stop_s or a smaller warmup"
+        )
 
 
 @dataclass(frozen=True)
@@ -77,7 +93,7 @@ class Sharing:
         shares: throughput over the fair share of each flow that is active then.
         delays: mean RTT less the base RTT over the longest base RTT of each of these flows, NaN for one that delivers
             nothing. It is the delay of packets: the time to drain the queue means nothing on a link that nearly stops.
-        utilisation: payload received in order over what the link can carry while a flow is active.
+        utilisation: payload received in order over what the link can carry while a flow is active; 0 if none is.
     """
 
     shares: Array
@@ -98,7 +114,7 @@ class Sharing:
         return cls(
             np.nan_to_num(throughputs_mbps[is_there]) / fair.mbps[is_there],
             np.maximum((rtts_ms[is_there] - fair.base_ms[is_there]) / fair.base_ms[is_there].max(initial=0.0), 0.0),
-            min(1.0, received_bytes * 8e-6 / fair.capacity_mbit),
+            min(1.0, received_bytes * 8e-6 / fair.capacity_mbit) if fair.capacity_mbit else 0.0,
         )
 
     @classmethod

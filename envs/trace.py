@@ -298,6 +298,8 @@ def simulate(
         ValueError: an argument is bad.
         EngineError: the engine failed.
     """
+    if not isinstance(scenario, Scenario):
+        raise ValueError(f"scenario must be a Scenario (Scenario.from_dict makes one of a mapping), got {scenario!r}")
     check_number("step_ms", step_ms, above=0)
     running = make_engine(engine) if isinstance(engine, str) else engine
     try:

@@ -14,6 +14,7 @@ from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
 from bbrgym.extras import optional
+from bbrgym.files import check_object
 
 
 def save_trace(trace: Trace, path: Path) -> None:
@@ -69,7 +70,10 @@ def load_trace(path: Path) -> Trace:
     origin = json.loads((table.schema.metadata or {}).get(b"bbrgym", b"null"))
     if origin is None:
         raise ValueError(f"{path} is not a trace: it was not written by save_trace")
+    origin = check_object(origin, f"'{path}': its metadata", scenario=dict, seed=int, engine=str, step_ms=int | float)
     scenario = Scenario.from_dict(origin.pop("scenario"))
+    if table.num_rows % len(scenario.flows) or not table.num_rows:
+        raise ValueError(f"'{path}' has {table.num_rows} rows, but its scenario has {len(scenario.flows)} flows")
     steps, flows = table.num_rows // len(scenario.flows), len(scenario.flows)
 
     def read(names: Iterable[str]) -> npt.NDArray[np.float64]:
@@ -84,5 +88,9 @@ def load_trace(path: Path) -> Trace:
         time_s=read(["time_s"])[:, 0, 0],
         flows=read(FLOW_COLUMNS),
         link=read(f"link_{name}" for name in LINK_COLUMNS)[:, 0],
-        **origin,
+        seed=origin["seed"],
+        engine=origin["engine"],
+        step_ms=origin["step_ms"],
+        timing=origin.get("timing") or {},
+        flaw=origin.get("flaw"),
     )

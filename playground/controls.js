@@ -1,9 +1,8 @@
 // The settings: each control writes into `settings` and says whether the run must start again.
 
 import { flowColour } from './charts.js';
-import { LINEAR, MOST_FLOWS, newFlow } from './scenario.js';
+import { LINEAR, MOST_FLOWS, QUEUES, newFlow } from './scenario.js';
 
-const QUEUES = { droptail: 'drop-tail', codel: 'CoDel', pie: 'PIE', fq_codel: 'FQ-CoDel', dualpi2: 'DualPI2' };
 /** Positions of a slider that moves by equal ratios. */
 const RATIO_STEPS = 200;
 const byId = (id) => document.getElementById(id);
@@ -42,7 +41,7 @@ export function showControls(settings, data, changed) {
     slider('Buffer', settings.buffer_bdp, 0.1, 10, 'BDP', set(settings, 'buffer_bdp', 'start'), { isRatio: true }),
     select('Queue', settings.queue, Object.entries(QUEUES), set(settings, 'queue', 'start')),
     field('Duration, s', settings.duration_s, 5, 300, set(settings, 'duration_s', 'start')),
-    field('Seed', settings.seed, 0, 1e6, set(settings, 'seed', 'start')),
+    field('Seed', settings.seed, 0, 2 ** 31 - 1, set(settings, 'seed', 'start'), 1),
   );
   showWeights(settings, data.linear, changed, refresh);
 }
@@ -152,19 +151,22 @@ function slider(label, value, low, high, unit, set, { step = 1, isRatio = false 
   return row;
 }
 
-function field(label, value, low, high, set) {
+function field(label, value, low, high, set, step = 'any') {
   const input = document.createElement('input');
-  Object.assign(input, { type: 'number', min: low, max: high, step: 'any', value });
+  Object.assign(input, { type: 'number', min: low, max: high, step, value });
   input.onchange = () => {
     const given = Number.isNaN(input.valueAsNumber) ? value : input.valueAsNumber;
-    input.valueAsNumber = Math.min(high, Math.max(low, given));
+    const kept = Math.min(high, Math.max(low, given));
+    input.valueAsNumber = step === 'any' ? kept : Math.round(kept);
     set(input.valueAsNumber);
   };
   return control(label, input);
 }
 
-function select(label, value, choices, set) {
+function select(label, value, known, set) {
   const input = document.createElement('select');
+  const isKnown = known.some(([name]) => name === value); // an algorithm of a saved run may not be
+  const choices = isKnown ? known : [[value, `${value}, not in this page`], ...known];
   input.append(...choices.map(([name, text]) => new Option(text, name, false, name === value)));
   input.onchange = () => set(input.value);
   return control(label, input);

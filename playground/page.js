@@ -3,10 +3,18 @@
 import { Charts, number } from './charts.js';
 import { showControls } from './controls.js';
 import { scoreOf } from './score.js';
-import { LINEAR, fromHash, newFlow, scenariosOf, setRate, settingsOf, toCsv, toHash, toYaml } from './scenario.js';
+import { fromHash, toHash } from './link.js';
+import { LINEAR, scenariosOf, setRate, settingsOf, settingsOfSaved, toCsv, toYaml } from './scenario.js';
 
 const byId = (id) => document.getElementById(id);
-const worker = new Worker('worker.js', { type: 'module' });
+const savedRuns = byId('runs');
+window.addEventListener('unhandledrejection', ({ reason }) => { byId('error').textContent = reason?.message ?? reason; });
+window.addEventListener('error', ({ message }) => { byId('error').textContent = message; });
+
+const data = JSON.parse(byId('data').textContent);
+// Of a blob, because a page that was opened from a folder starts no worker by its path.
+const script = URL.createObjectURL(new Blob([data.worker], { type: 'text/javascript' }));
+const worker = new Worker(script);
 const answers = new Map();
 let lastId = 0;
 
@@ -17,18 +25,17 @@ worker.onmessage = ({ data: { id, result, error } }) => {
   else reject(new Error(error));
 };
 
+worker.onerror = ({ message }) => { byId('error').textContent = message ?? 'This browser starts no worker for this page.'; };
+
 /** Calls a function of worker.js. */
 export function call(name, ...values) {
   worker.postMessage({ id: ++lastId, call: name, values });
   return new Promise((resolve, reject) => answers.set(lastId, { resolve, reject }));
 }
 
-window.addEventListener('unhandledrejection', ({ reason }) => { byId('error').textContent = reason.message; });
-
-const data = await (await fetch('data.json')).json();
 const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
 const policies = Object.fromEntries(Object.entries(data.policies).map(([name, base64]) => [name, bytesOf(base64)]));
-const names = await call('load', 'engine.wasm', policies);
+const names = await call('load', bytesOf(data.engine), policies);
 const indexOf = (columns) => Object.fromEntries(columns.map((name, index) => [name, index]));
 const columns = { flow: indexOf(names.flowColumns), link: indexOf(names.linkColumns) };
 data.linear.weights = weightsOf(policies[LINEAR]);
@@ -38,6 +45,7 @@ let charts;
 let isRunning = true;
 let toStart = true; // at the next frame
 let toChange = false;
+let toShow = null; // a saved run
 let catchUp_s = 0; // simulated at once, without a look at the speed
 /** What runs: scenarios as they are now, rows, how far it should be, and what cannot be repeated. */
 let run = null;
@@ -56,30 +64,47 @@ function withWeights(bytes, weights) {
   return copy;
 }
 
-function open(given) {
+function open(given, problem = '') {
+  const preset = data.presets.find(({ name }) => name === given.preset);
+  restart(0);
+  showSettings(given, preset.text, preset.title);
+  byId('notice').textContent = problem;
+}
+
+function openLink() {
+  const { settings: given, problem } = fromHash(location.hash, data);
+  open(given, problem);
+}
+
+function showSettings(given, story, title = null) {
   settings = given;
-  const preset = data.presets.find(({ name }) => name === settings.preset);
-  byId('story').textContent = preset.text;
+  byId('story').textContent = story;
   for (const button of byId('presets').children) {
-    const isChosen = button.textContent === preset.title;
+    const isChosen = button.textContent === title;
     button.setAttribute('aria-pressed', isChosen);
     if (isChosen) button.scrollIntoView({ block: 'nearest', inline: 'center' });
   }
   showControls(settings, data, onChange);
-  restart(0);
+}
+
+function setLink() {
+  byId('notice').textContent = '';
+  history.replaceState(null, '', `#${toHash(settings, data) ?? ''}`);
 }
 
 function onChange(kind) {
   if (kind === 'live' && run !== null && !toStart && run.time_s > 0 && !run.isOver) toChange = true;
   else restart(Math.max(run?.time_s ?? 0, catchUp_s)); // which it may not have reached yet
-  const preset = data.presets.find(({ name }) => name === settings.preset);
-  history.replaceState(null, '', `#${toHash(settings, preset)}`);
+  setLink();
 }
 
 /** Starts again, and simulates at once what was shown before. */
 function restart(until_s) {
   catchUp_s = until_s;
   toStart = true;
+  toShow = null;
+  if (savedRuns.value) byId('story').textContent = 'The scenario of a saved run, simulated in this page.';
+  savedRuns.value = '';
 }
 
 async function start() {
@@ -128,6 +153,7 @@ async function frame(now) {
   const elapsed_s = Math.min(0.1, (now - lastFrame) / 1e3);
   lastFrame = now;
   try {
+    if (toShow !== null) await showSaved();
     if (toStart) await start();
     if (toChange) await change();
     if (run !== null && !run.isOver && (isRunning || run.time_s < catchUp_s)) {
@@ -199,39 +225,58 @@ function download(name, text) {
   URL.revokeObjectURL(link.href);
 }
 
-/** Lists the runs that `bbrgym lab` has, and shows a chosen one beside the same scenario, simulated here. */
+/** Lists the runs that `bbrgym lab` has. */
 async function listSaved() {
-  const paths = await (await fetch('saved/')).json();
-  const list = document.createElement('select');
-  list.setAttribute('aria-label', 'Saved runs');
-  list.append(new Option(paths.length ? `Saved runs: ${paths.length}` : 'No saved runs in runs/', ''));
-  list.append(...paths.map((path, number) => new Option(path, number)));
-  list.onchange = async () => { if (list.value) await showSaved(await (await fetch(`saved/${list.value}`)).json()); };
-  byId('saved').append(list);
+  const { runs, count } = await (await fetch('saved/')).json();
+  const found = runs.length < count ? `Saved runs: the newest ${runs.length} of ${count}` : `Saved runs: ${count}`;
+  savedRuns.append(new Option(count ? found : 'No saved runs in runs/', ''));
+  let group;
+  for (const { key, group: label, title } of runs) { // sorted by group
+    if (group?.label !== label) {
+      group = Object.assign(document.createElement('optgroup'), { label });
+      savedRuns.append(group);
+    }
+    group.append(new Option(title, key));
+  }
   byId('saved').hidden = false;
 }
 
-async function showSaved(saved) {
+async function chooseSaved() {
+  const key = savedRuns.value;
+  if (!key) return;
+  const answer = await fetch(`saved/${key.split('/').map(encodeURIComponent).join('/')}`);
+  const saved = await answer.json();
+  if (savedRuns.value !== key) return; // the visitor has chosen something else meanwhile
   if (saved.error) throw new Error(saved.error);
-  run = null; // the frames leave the worker alone
+  toStart = toChange = false;
+  const { label } = savedRuns.selectedOptions[0].parentElement;
+  toShow = { ...saved, name: `${label}, ${savedRuns.selectedOptions[0].text}` };
+}
+
+/** Shows a saved run, and beside it the same scenario, simulated here. */
+async function showSaved() {
+  const saved = toShow;
+  toShow = run = null;
   const number = (value) => value ?? NaN;
   const complete = (flow) => ({ jitter_ms: 0, rtt_schedule: [], ...flow });
   const scenario = { ...saved.scenario, flows: saved.scenario.flows.map(complete) };
   const rows = { time: saved.time, flows: saved.flows.map((row) => row.map(number)), link: saved.link.map((row) => row.map(number)) };
   const own = scenario.flows.every((flow) => !flow.policy && data.algorithms.some(([name]) => name === flow.algorithm));
   const scenarios = own ? [scenario, scenario] : [scenario];
+  const story = `Run A is ${saved.name}, as the engine ${saved.engine} saved it. ${own
+    ? 'Run B is the same scenario with the same seed, simulated in this page.' : 'This page cannot run its algorithms.'}`;
+  showSettings(settingsOfSaved({ ...saved, scenario }, data.presets[0]), story);
+  setLink();
   const recorded = { scenarios, rows: [rows], time_s: scenario.duration_s, target_s: 0, isOver: true, notes: [] };
   if (own) {
     const here = { ...scenario, flows: scenario.flows.map((flow) => (
       flow.algorithm === 'policy' ? { ...flow, policy: 'reference' } : flow)) };
     await call('start', [here], saved.seed, {});
     recorded.rows.push({ time: [], flows: [], link: [] });
-    do await advance(recorded, Infinity); while (!recorded.isOver);
+    do await advance(recorded, Infinity); while (!recorded.isOver && !toStart && toShow === null);
+    if (!recorded.isOver) return;
   }
-  settings = { ...settings, flows: scenario.flows.map((flow) => newFlow({ ...flow, versus: flow.algorithm })), seed: saved.seed };
   run = recorded;
-  byId('story').textContent = `Run A was saved by the engine ${saved.engine}, seed ${saved.seed}. ${own
-    ? 'Run B is the same scenario with the same seed, simulated in this page.' : 'This page cannot run its algorithms.'}`;
   makeCharts();
   show();
 }
@@ -240,9 +285,9 @@ byId('presets').append(...data.presets.map((preset) => {
   const button = document.createElement('button');
   Object.assign(button, { type: 'button', textContent: preset.title });
   button.onclick = () => {
-    history.replaceState(null, '', `#${toHash(settingsOf(preset), preset)}`);
     isRunning = true;
     open(settingsOf(preset));
+    setLink();
   };
   return button;
 }));
@@ -253,16 +298,26 @@ byId('run').onclick = () => {
 };
 byId('restart').onclick = () => { isRunning = true; restart(0); showButton(); };
 byId('share').onclick = async () => {
+  if (toHash(settings, data) === null) {
+    byId('notice').textContent = 'No link can have these settings: they are beyond its bounds, or have no control here.';
+    return;
+  }
   const isCopied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
   byId('share').textContent = isCopied ? 'Link copied' : 'Copy the address of this page';
 };
 byId('yaml').onclick = () => run && download('playground.yaml', toYaml(run.scenarios, settings.seed, run.notes));
 byId('csv').onclick = () => run && download('playground.csv', toCsv(run.rows, names.flowColumns, names.linkColumns));
-window.addEventListener('hashchange', () => open(fromHash(location.hash, data.presets)));
+window.addEventListener('hashchange', openLink);
 window.addEventListener('resize', () => charts?.resize());
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => open(settings));
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+  showControls(settings, data, onChange);
+  if (run !== null) makeCharts();
+  if (run !== null && run.time_s > 0) show();
+});
 
-open(fromHash(location.hash, data.presets));
+savedRuns.onchange = chooseSaved;
+
+openLink();
 requestAnimationFrame(frame);
 if (location.search === '?lab') await listSaved();
 

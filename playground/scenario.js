@@ -1,14 +1,17 @@
-// What the visitor has set, and what is made of it: scenarios, links and files.
+// What the visitor has set, and what is made of it: scenarios and files.
 
 export const LINEAR = 'linear'; // an algorithm here: `policy` with the weights of agents/linear
 export const MOST_FLOWS = 8;
+export const QUEUES = { droptail: 'drop-tail', codel: 'CoDel', pie: 'PIE', fq_codel: 'FQ-CoDel', dualpi2: 'DualPI2' };
 const DEFAULT_PREFERENCE = 0.25; // of AgentParameters
 
 /** Returns the settings of a preset. */
 export function settingsOf(preset) {
-  const { scenario, versus } = preset;
+  return { preset: preset.name, ...settingsOfScenario(preset.scenario, preset.versus) };
+}
+
+function settingsOfScenario(scenario, versus) {
   return {
-    preset: preset.name,
     seed: 1,
     isComparing: versus !== null,
     rate_mbps: scenario.rate_mbps,
@@ -17,7 +20,7 @@ export function settingsOf(preset) {
     loss: scenario.loss,
     duration_s: scenario.duration_s,
     packet_bytes: scenario.packet_bytes,
-    rate_schedule: scenario.rate_schedule,
+    rate_schedule: scenario.rate_schedule ?? [],
     flows: scenario.flows.map((flow, index) => newFlow({
       algorithm: flow.policy === LINEAR ? LINEAR : flow.algorithm,
       versus: versus?.[index] ?? flow.algorithm,
@@ -36,21 +39,58 @@ export function newFlow(given) {
   return { ...usual, preference: DEFAULT_PREFERENCE, ...given };
 }
 
+const DRIVER = ['parameters', 'policy', 'file', 'server', 'client', 'data_from', 'transport'];
+const ON_THE_LINK = ['rate_mbps', 'buffer_bdp', 'buffer_packets', 'queue', 'loss', 'duration_s', 'packet_bytes', 'rate_schedule', 'flows'];
+const OF_A_FLOW = ['algorithm', 'rtt_ms', 'start_s', 'jitter_ms', 'rtt_schedule'];
+
+const isGiven = (value) => value !== null && !(typeof value === 'object' && Object.keys(value).length === 0);
+const pick = (record, isWanted) => (
+  Object.fromEntries(Object.entries(record).filter(([name, value]) => isGiven(value) && isWanted(name))));
+
+/**
+ * Returns the settings of a saved run, as if changed from a preset.
+ *
+ * Their `others`, and those of flows, are what the scenario has beyond the controls; `driver` is what belongs to a flow's
+ * algorithm alone.
+ */
+export function settingsOfSaved({ scenario, seed }, preset) {
+  const longest_ms = Math.max(...scenario.flows.map(({ rtt_ms }) => rtt_ms));
+  const bdp_packets = scenario.rate_mbps * 1e3 * longest_ms / 8 / scenario.packet_bytes;
+  const buffer_bdp = scenario.buffer_packets ? scenario.buffer_packets / bdp_packets : scenario.buffer_bdp ?? 1;
+  const settings = { preset: preset.name, ...settingsOfScenario({ ...scenario, buffer_bdp }, null), seed };
+  const others = pick(scenario, (name) => !ON_THE_LINK.includes(name));
+  if (isGiven(others)) settings.others = others;
+  settings.flows.forEach((flow, index) => {
+    const saved = scenario.flows[index];
+    const { preference, ...parameters } = saved.parameters;
+    const driver = pick({ ...saved, parameters }, (name) => DRIVER.includes(name));
+    const beyond = pick(saved, (name) => ![...DRIVER, ...OF_A_FLOW].includes(name));
+    if (isGiven(driver)) flow.driver = { ...driver, algorithm: saved.algorithm };
+    if (isGiven(beyond)) flow.others = beyond;
+  });
+  return settings;
+}
+
 /** Returns the scenarios to run: one, or two that differ in their algorithms. */
 export function scenariosOf(settings) {
   const { rate_mbps, buffer_bdp, queue, loss, duration_s, packet_bytes, rate_schedule } = settings;
   const sides = settings.isComparing ? ['algorithm', 'versus'] : ['algorithm'];
   return sides.map((side) => ({
+    ...settings.others,
     ...{ rate_mbps, buffer_bdp, queue, loss, duration_s, packet_bytes, rate_schedule },
     flows: settings.flows.map((flow) => {
       const { rtt_ms, start_s, jitter_ms, rtt_schedule } = flow;
       const isPolicy = [LINEAR, 'policy'].includes(flow[side]);
+      const driver = flow.driver?.algorithm === flow[side] ? flow.driver : {};
+      const preference = isPolicy && flow.preference !== DEFAULT_PREFERENCE ? { preference: flow.preference } : {};
       return {
+        ...flow.others,
         algorithm: isPolicy ? 'policy' : flow[side],
         ...{ rtt_ms, jitter_ms, rtt_schedule },
         start_s: Math.min(start_s, duration_s - 1),
-        parameters: isPolicy && flow.preference !== DEFAULT_PREFERENCE ? { preference: flow.preference } : {},
         policy: isPolicy ? (flow[side] === LINEAR ? LINEAR : 'reference') : null,
+        ...driver,
+        parameters: { ...driver.parameters, ...preference },
       };
     }),
   }));
@@ -61,42 +101,6 @@ export function setRate(scenario, time_s, rate_mbps) {
   // A microsecond later, so that a repetition by the schedule has the same order of events.
   const at = (Math.round(time_s * 1e9) + 1000) / 1e9;
   scenario.rate_schedule = [...scenario.rate_schedule.filter(([time]) => time <= time_s), [at, rate_mbps]];
-}
-
-/** Returns the part of a link behind #: the preset, and what differs from it. */
-export function toHash(settings, preset) {
-  const usual = settingsOf(preset);
-  const changed = Object.entries(settings).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(usual[name]));
-  return encodeURIComponent(JSON.stringify({ ...Object.fromEntries(changed), preset: preset.name }));
-}
-
-/** Returns the settings of a link; those of the first preset if it has none. */
-export function fromHash(hash, presets) {
-  let given = {};
-  try {
-    given = JSON.parse(decodeURIComponent(hash.slice(1)));
-  } catch {
-    // An empty or a damaged link.
-  }
-  const preset = presets.find(({ name }) => name === given.preset) ?? presets[0];
-  const usual = settingsOf(preset);
-  const known = Object.entries(given).filter(([name]) => name in usual && name !== 'preset');
-  const settings = { ...usual, ...Object.fromEntries(known) };
-  settings.flows = settings.flows.slice(0, MOST_FLOWS).map(newFlow);
-  for (const record of [settings, ...settings.flows]) keepBounds(record);
-  return settings;
-}
-
-/** What a link may have: with other numbers the engine might run for ever. */
-const BOUNDS = {
-  rate_mbps: [0.1, 1000], buffer_bdp: [0.01, 100], loss: [0, 0.9], duration_s: [5, 300], packet_bytes: [64, 9000], seed: [0, 2 ** 31 - 1],
-  rtt_ms: [1, 10_000], start_s: [0, 299], jitter_ms: [0, 10_000], preference: [0, 1],
-};
-
-function keepBounds(record) {
-  for (const [name, [low, high]] of Object.entries(BOUNDS)) {
-    if (name in record) record[name] = Math.min(high, Math.max(low, Number(record[name]) || low));
-  }
 }
 
 /** Returns an experiment for `bbrgym benchmark`: the scenarios as they ran. JSON within YAML is YAML. */

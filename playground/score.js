@@ -24,7 +24,8 @@ export function scoreOf(scenario, rows, column) {
     .map((flow) => Math.max(0, flows[flow].rtt_ms - fair.flows[flow].base_ms) / longest);
   const squares = sum(shares.map((share) => share ** 2));
   const jain = squares > 0 ? sum(shares) ** 2 / (shares.length * squares) : 0;
-  const utilisation = Math.min(1, sum(flows.map((flow) => flow.received_bytes)) * 8e-6 / fair.capacity_mbit);
+  const received = sum(flows.map((flow) => flow.received_bytes)) * 8e-6;
+  const utilisation = fair.capacity_mbit > 0 ? Math.min(1, received / fair.capacity_mbit) : 0;
   const delay = delays.length ? sum(delays) / delays.length : 0;
   there.forEach((flow, place) => { flows[flow].share = shares[place]; });
   const worst = worstShare(scenario, rows, from, column);

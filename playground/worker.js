@@ -11,9 +11,11 @@ let simulations = [];
 const policies = {};
 
 const calls = {
-  async load(url, given) {
+  /** Takes the module, compressed by gzip, and policies. */
+  async load(compressed, given) {
     Object.assign(policies, given);
-    module = await WebAssembly.compile(await (await fetch(url)).arrayBuffer());
+    const stream = new Blob([compressed]).stream().pipeThrough(new DecompressionStream('gzip'));
+    module = await WebAssembly.compile(await new Response(stream).arrayBuffer());
     makeEngine();
     const { flowColumns, linkColumns, algorithms } = engine;
     return { flowColumns, linkColumns, algorithms };

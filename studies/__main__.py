@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from bbrgym.envs.engine import EngineError
-from bbrgym.interruption import run_interruptible
+from bbrgym.interruption import SAME_COMMAND, run_interruptible
 from studies.page import duration
 from studies.study import Study, names
 
@@ -68,4 +68,4 @@ def _make(study: Study, options: Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_interruptible("studies", main))
+    sys.exit(run_interruptible("studies", main, SAME_COMMAND))

@@ -23,7 +23,7 @@ from rich.console import Console
 from bbrgym import Flow, Scenario
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.cli import BENCHMARKS
-from bbrgym.interruption import run_interruptible
+from bbrgym.interruption import SAME_COMMAND, run_interruptible
 from studies import page
 from studies.command import check_failures
 
@@ -463,4 +463,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_interruptible("agreement", main))
+    sys.exit(run_interruptible("agreement", main, SAME_COMMAND))

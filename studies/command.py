@@ -12,13 +12,13 @@ from rich.console import Console
 from bbrgym.cli import make_console
 from bbrgym.envs.engine import EngineError
 from bbrgym.hydra_task import run_explained
-from bbrgym.interruption import run_interruptible
+from bbrgym.interruption import SAME_COMMAND, run_interruptible
 
 
 def run_command(
     name: str, manual: str | None, study: Callable[[Sequence[str], Console], None], arguments: Sequence[str]
 ) -> int:
-    """Run a study and print its error, if there is one, as a message.
+    """Run a study, which the same command resumes, and print its error, if there is one, as a message.
 
     Returns:
         The exit status: 0, 1 after an error, 130 after Ctrl-C, 143 after SIGTERM.
@@ -32,7 +32,7 @@ def run_command(
         study(arguments, make_console())
         return 0
 
-    return run_interruptible(name, lambda: run_explained(name, run))
+    return run_interruptible(name, lambda: run_explained(name, run), SAME_COMMAND)
 
 
 def split_settings(arguments: Sequence[str], defaults: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -1,4 +1,4 @@
-"""The league: every algorithm, what was made by hand and what was learned, in the scenarios of `bbrgym score --full`.
+"""The league: every algorithm, and what was made by hand or learned, in the scenarios of `bbrgym score bbr --full`.
 
 All flows of a scenario have the same competitor, or the competitor is beside one flow of CUBIC or BBR.
 """

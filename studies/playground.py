@@ -1,6 +1,6 @@
 """The playground (docs/playground.md): its data, and its size and speed beside native's.
 
-`python -m studies.playground --build FOLDER` copies the page into the folder that has engine.wasm. Without --build it
+`python -m studies.playground --build FOLDER` writes the page into the folder that has engine.wasm. Without --build it
 measures: chunks of native and of Chromium take turns, so that a slow machine slows down both.
 """
 
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gzip
 import json
+import re
 import shutil
 import statistics
 import subprocess
@@ -24,18 +26,25 @@ from bbrgym import Flow, Scenario, make_engine
 from bbrgym.baselines import registry
 from bbrgym.baselines.policy_file import REFERENCE, policy_bytes, read_policy
 from bbrgym.envs.observation import FEATURES
+from bbrgym.files import replace_file
 from bbrgym.lab import PAGE, make_server
 from studies import page
 
 MARK: Final = "studies/playground.py"
 SOURCE: Final = Path(__file__).parents[1] / "playground"
+MODULE: Final = PAGE / "engine.wasm"
+LICENCE: Final = "vendor/uPlot-LICENSE"
+STYLE: Final = re.compile(r'<link rel="stylesheet" href="([^"]+)">')
+SCRIPT: Final = re.compile(r'<script src="([^"]+)"([^>]*)></script>')
+IMPORT: Final = re.compile(r"^(import \{[^}]*\}) from '\./([\w.]+)';$", re.MULTILINE)
+EXPORT: Final = re.compile(r"^export (?=class|const|function|let)", re.MULTILINE)
 LINEAR: Final = REFERENCE.parent / "linear"
 ROUNDS: Final = 7
 NODE: Final = """
 import { readFileSync } from 'node:fs'
 import { Engine } from './engine.js'
-const engine = new Engine(new WebAssembly.Module(readFileSync('engine.wasm')))
-const scenario = JSON.parse(process.argv[1])
+const engine = new Engine(new WebAssembly.Module(readFileSync(process.argv[1])))
+const scenario = JSON.parse(process.argv[2])
 const run = () => {
   const begin = performance.now(), simulation = engine.start(scenario, 1)
   while (!simulation.step(100)) {}
@@ -54,7 +63,7 @@ SPEED_SCENARIO: Final = Scenario(
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the page, or measure it; with --write, write the table into the page of the documentation."""
     parser = page.parser(__doc__, MARK)
-    parser.add_argument("--build", type=Path, metavar="FOLDER", help="copy the page and its data")
+    parser.add_argument("--build", type=Path, metavar="FOLDER", help="write the page beside engine.wasm")
     options = parser.parse_args(argv)
     if options.build is not None:
         build(options.build)
@@ -65,9 +74,56 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build(folder: Path) -> None:
-    """Write everything but the module into a folder."""
-    shutil.copytree(SOURCE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.yaml"))
-    (folder / "data.json").write_text(json.dumps(data()), encoding="utf-8")
+    """Write the page into the folder that has engine.wasm, as one file: browsers open it from a folder, too."""
+    replace_file(folder / "index.html", lambda to: to.write_text(one_file(folder / "engine.wasm"), encoding="utf-8"))
+
+
+def one_file(module: Path) -> str:
+    """Return index.html with all that it names in it, and the module.
+
+    A page that was opened from a folder (file://) may load neither modules nor other files.
+
+    Raises:
+        ValueError: a script has text that would end its element.
+    """
+
+    def script(found: re.Match[str]) -> str:
+        name, attributes = found[1], found[2].removeprefix(" defer")
+        if name == "data.json":
+            engine = base64.b64encode(gzip.compress(module.read_bytes(), mtime=0)).decode()
+            content = {**data(), "engine": engine, "worker": without_modules("worker.js")}
+            text = json.dumps(content).replace("<", "\\u003c")
+        else:
+            text = with_modules(name)
+        if name.startswith("vendor/"):
+            text = f"/*\n{(SOURCE / LICENCE).read_text(encoding='utf-8')}*/\n{text}"
+        if re.search("</script|<!--", text, re.IGNORECASE):
+            raise ValueError(f"{name} must have neither '</script' nor '<!--'")
+        return f"<script{attributes}>\n{text}\n</script>"
+
+    page = (SOURCE / "index.html").read_text(encoding="utf-8")
+    page = STYLE.sub(lambda found: f"<style>\n{(SOURCE / found[1]).read_text(encoding='utf-8')}</style>", page)
+    return SCRIPT.sub(script, page)
+
+
+def with_modules(name: str) -> str:
+    """Return a script in which the modules that it imports, and those that they import, are data: URLs."""
+
+    def module(found: re.Match[str]) -> str:
+        content = base64.b64encode(with_modules(found[2]).encode()).decode()
+        return f"{found[1]} from 'data:text/javascript;base64,{content}';"
+
+    return IMPORT.sub(module, (SOURCE / name).read_text(encoding="utf-8"))
+
+
+def without_modules(name: str) -> str:
+    """Return a script with the code of its modules in front of it.
+
+    Workers need it: Chromium starts none that is a module for a page that was opened from a folder.
+    """
+    text = (SOURCE / name).read_text(encoding="utf-8")
+    modules = [EXPORT.sub("", without_modules(found[2])) for found in IMPORT.finditer(text)]
+    return "".join(modules) + IMPORT.sub("", text)
 
 
 def data() -> dict[str, Any]:
@@ -134,8 +190,7 @@ def measure() -> str:
     """Return a table of sizes, times and speeds."""
     import brotli
 
-    module = (PAGE / "engine.wasm").read_bytes()
-    whole = b"".join(path.read_bytes() for path in sorted(PAGE.rglob("*")) if path.is_file())
+    module, whole = MODULE.read_bytes(), (PAGE / "index.html").read_bytes()
     native: list[float] = []
     browser: list[float] = []
     node: list[float] = []
@@ -163,7 +218,10 @@ def measure() -> str:
     ratios = [of_browser / of_native for of_browser, of_native in zip(browser, native, strict=True)]
     rows = [
         ["module", f"{len(module) / 1e6:.2f} MB, {len(brotli.compress(module)) / 1e3:.0f} kB by brotli"],
-        ["all files", f"{len(whole) / 1e6:.2f} MB, {len(brotli.compress(whole)) / 1e3:.0f} kB by brotli"],
+        [
+            "page, with the module in it",
+            f"{len(whole) / 1e6:.2f} MB, {len(brotli.compress(whole)) / 1e3:.0f} kB by brotli",
+        ],
         [f"first picture in Chromium {version}", f"{first_ms / 1e3:.2f} s"],
         ["Chromium, simulated seconds per second", f"{statistics.median(browser):.0f}"],
         ["Node", f"{statistics.median(node):.0f}" if node else "not installed"],
@@ -178,8 +236,8 @@ def _node_speed(plain: str) -> list[float]:
     node = shutil.which("node")
     if node is None:
         return []
-    command = [node, "--no-warnings", "--experimental-default-type=module", "--input-type=module", "-e", NODE, plain]
-    ran = subprocess.run(command, cwd=PAGE, check=True, capture_output=True, text=True)
+    command = [node, "--no-warnings", "--experimental-default-type=module", "--input-type=module", "-e", NODE]
+    ran = subprocess.run([*command, str(MODULE), plain], cwd=SOURCE, check=True, capture_output=True, text=True)
     return [float(ran.stdout)]
 
 

@@ -25,7 +25,7 @@ from rich.console import Console
 from bbrgym.agents.policy import load_agent
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark.code import code_hash
-from bbrgym.interruption import run_interruptible
+from bbrgym.interruption import SAME_COMMAND, run_interruptible
 from studies.page import duration, write_block
 
 FOLDER: Final = Path("docs/results")
@@ -115,4 +115,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_interruptible("results", main))
+    sys.exit(run_interruptible("results", main, SAME_COMMAND))

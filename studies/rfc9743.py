@@ -94,7 +94,7 @@ def _failures(verdicts: Verdicts) -> Iterator[list[str]]:
                 of_competitor = [one for one in failed if one.competitor == competitor]
                 if of_competitor:
                     worst = max(of_competitor, key=lambda one: one.excess)
-                    value = number_text(worst.measured.value, criterion.form)
+                    value = number_text(worst.measured.value, criterion.form, criterion.thresholds)
                     measured.append(page.cell(f"{competitor} {value} ({short(worst.scenario)})"))
             if measured:
                 what = [suite.section, page.cell(suite.title), page.cell(criterion.label), page.cell(criterion.needed)]

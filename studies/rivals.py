@@ -100,6 +100,11 @@ class Claim:
         return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
 
     @property
+    def thresholds(self) -> list[float]:
+        """What the figure must be at least and at most."""
+        return [bound for bound in (self.at_least, self.at_most) if bound is not None]
+
+    @property
     def scenarios(self) -> list[Scenario]:
         """What is simulated, each with every seed: the flows of the claim, and those that they are compared with."""
         runs = [self.flows or (self.algorithm,), *([] if self.over is None else [(self.over,)])]
@@ -203,7 +208,7 @@ def summarise(claims: Sequence[Claim], measured: Sequence[Estimate]) -> str:
             page.cell(claim.claim),
             page.cell(claim.figure),
             claim.needed,
-            found.text(),
+            found.text(beside=claim.thresholds),
             verdict,
         ]
         for claim, found, verdict in zip(claims, measured, verdicts, strict=True)

@@ -34,12 +34,14 @@ class Case:
         file: pattern of a file or folder that appears while it works; None if it writes none.
         module: part of the name of an extension module that it loads while it starts; the other moment is NumPy.
         has_output: whether it prints a line before it ends.
+        resumption: how its line ends, once the file has appeared, if the work can be resumed.
     """
 
     command: tuple[str, ...]
     file: str | None = None
     module: str | None = None
     has_output: bool = True
+    resumption: str = ""
 
     @property
     def name(self) -> str:
@@ -64,18 +66,26 @@ SWEEP = ("bbrgym.cli", "train", "-m", *LEARN, "seed=1,2", "engine=native", "hydr
 SEEDS = str(list(range(1, 400)))
 BENCHMARK = ("bbrgym.cli", "benchmark", "experiment=rtt_fairness", f"benchmark.seeds={SEEDS}")
 CHECKPOINT = "checkpoints/0*"
+SAME = "the same command resumes it"
+RESUME = "`bbrgym train train.resume=run` resumes it"
 RUN = "*/runs/*/metrics.json"
 TORCH = "libtorch_python"
 CASES = {
-    "train": Case((*TRAIN, "engine=native", "output_dir=run"), f"run/{CHECKPOINT}", TORCH),
-    "train ns-3": Case((*TRAIN, "engine=ns3", "output_dir=run", "tracking=none"), f"run/{CHECKPOINT}", TORCH),
-    "train -m": Case(SWEEP, f"sweep/0/{CHECKPOINT}", TORCH),
-    "train -m local": Case((*SWEEP, "hydra/launcher=local"), f"sweep/*/{CHECKPOINT}"),
-    "train -m optuna": Case(
-        (*SWEEP, "hydra/sweeper=optuna", "hydra/launcher=local", "hydra.sweeper.n_trials=4"), f"sweep/*/{CHECKPOINT}"
+    "train": Case((*TRAIN, "engine=native", "output_dir=run"), f"run/{CHECKPOINT}", TORCH, resumption=RESUME),
+    "train ns-3": Case(
+        (*TRAIN, "engine=ns3", "output_dir=run", "tracking=none"), f"run/{CHECKPOINT}", TORCH, resumption=RESUME
     ),
-    "train -m ray": Case((*SWEEP, "hydra/launcher=ray_local"), f"sweep/*/{CHECKPOINT}"),
-    "train -m slurm": Case((*SWEEP, "hydra/launcher=slurm", "hydra.launcher.cluster=local"), f"sweep/*/{CHECKPOINT}"),
+    "train -m": Case(SWEEP, f"sweep/0/{CHECKPOINT}", TORCH, resumption=SAME),
+    "train -m local": Case((*SWEEP, "hydra/launcher=local"), f"sweep/*/{CHECKPOINT}", resumption=SAME),
+    "train -m optuna": Case(
+        (*SWEEP, "hydra/sweeper=optuna", "hydra/launcher=local", "hydra.sweeper.n_trials=4"),
+        f"sweep/*/{CHECKPOINT}",
+        resumption=SAME,
+    ),
+    "train -m ray": Case((*SWEEP, "hydra/launcher=ray_local"), f"sweep/*/{CHECKPOINT}", resumption=SAME),
+    "train -m slurm": Case(
+        (*SWEEP, "hydra/launcher=slurm", "hydra.launcher.cluster=local"), f"sweep/*/{CHECKPOINT}", resumption=SAME
+    ),
     "evaluate": Case(
         (
             *("bbrgym.cli", "evaluate", f"agent_path={REFERENCE}", "scenario=duel", "engine=native"),
@@ -84,12 +94,16 @@ CASES = {
         "out/traces/seed_2.parquet",
         has_output=False,
     ),
-    "benchmark": Case((*BENCHMARK, "benchmark.engine=native"), f"runs/benchmark/{RUN}"),
+    "benchmark": Case((*BENCHMARK, "benchmark.engine=native"), f"runs/benchmark/{RUN}", resumption=SAME),
     "benchmark ray": Case(
-        (*BENCHMARK, "benchmark.engine=native", "benchmark/executor=ray", "tracking=none"), f"runs/benchmark/{RUN}"
+        (*BENCHMARK, "benchmark.engine=native", "benchmark/executor=ray", "tracking=none"),
+        f"runs/benchmark/{RUN}",
+        resumption=SAME,
     ),
     "benchmark dask": Case(
-        (*BENCHMARK, "benchmark.engine=native", "benchmark/executor=dask", "tracking=none"), f"runs/benchmark/{RUN}"
+        (*BENCHMARK, "benchmark.engine=native", "benchmark/executor=dask", "tracking=none"),
+        f"runs/benchmark/{RUN}",
+        resumption=SAME,
     ),
     "benchmark slurm": Case(
         (
@@ -99,18 +113,22 @@ CASES = {
         ),
         f"runs/benchmark/{RUN}",
         has_output=False,
+        resumption=SAME,
     ),
-    "benchmark ns-3": Case((*BENCHMARK, "benchmark.engine=ns3", "tracking=none"), f"runs/benchmark/{RUN}"),
+    "benchmark ns-3": Case(
+        (*BENCHMARK, "benchmark.engine=ns3", "tracking=none"), f"runs/benchmark/{RUN}", resumption=SAME
+    ),
     "demo": Case(
         ("bbrgym.cli", "demo", "engine=native", "output_dir=run", "train.checkpoint_every=2048", "tracking=none"),
         f"run/{CHECKPOINT}",
+        resumption="`bbrgym train train.resume=run` resumes its training",
     ),
     "export": Case(("bbrgym.cli", "export", str(REFERENCE), "agent.onnx"), None, "onnx", has_output=False),
     "send": Case(("bbrgym.cli", "send", "127.0.0.1:9", "--timeout=600"), has_output=False),
     "receive": Case(("bbrgym.cli", "receive", "--port=0")),
     "ns3": Case(("bbrgym.cli", "ns3", "--openGymPort=5999", "--simSeed=0"), None, "_zmq"),
     "ui": Case(("bbrgym.cli", "ui", "--port=5998"), "runs/mlflow.db"),
-    "papers": Case(("studies.papers",), f"runs/benchmark/*/{RUN}"),
+    "papers": Case(("studies.papers",), f"runs/benchmark/*/{RUN}", resumption=SAME),
 }
 
 
@@ -141,7 +159,7 @@ def interrupt(case: Case, number: signal.Signals, moment: str, folder: Path) -> 
             send(process.pid, number)
         wait_for(lambda: process.poll() is not None, "its end")
         return [
-            *_wrong_end(case, number, process.returncode, folder, earlier),
+            *_wrong_end(case, number, begins, process.returncode, folder, earlier),
             *_left_behind(list(begun.values())),
             *_broken_files(folder),
         ]
@@ -163,12 +181,15 @@ def _has_come(moment: str, pid: int, folder: Path) -> bool:
     return {"numpy": "_multiarray_umath"}.get(moment, moment) in loaded
 
 
-def _wrong_end(case: Case, number: signal.Signals, status: int, folder: Path, earlier: str) -> list[str]:
+def _wrong_end(case: Case, number: signal.Signals, moment: str, status: int, folder: Path, earlier: str) -> list[str]:
     word = "interrupted" if number is signal.SIGINT else "terminated"
     printed = (folder / "errors").read_text().removeprefix(earlier).splitlines(keepends=True)
     errors = "".join(line for line in printed if "Waiting for" not in line)  # on a busy machine
     wrong = [] if status == 128 + number else [f"status {status}"]
-    wrong += [] if errors.strip() == f"{case.name}: {word}" else [f"it printed {errors!r}"]
+    line, _, resumption = errors.strip().partition("; ")
+    wrong += [] if line == f"{case.name}: {word}" and "\n" not in resumption else [f"it printed {errors!r}"]
+    if (moment == case.file or resumption) and resumption != case.resumption:
+        wrong.append(f"it says {resumption!r} of how to resume")
     return wrong + ["a traceback"] * ("Traceback" in (folder / "output").read_text())
 
 

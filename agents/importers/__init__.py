@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bbrgym.agents.importers.foreign import ForeignModel
 from bbrgym.agents.policy import Agent
+from bbrgym.baselines.policy_file import Array
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.files import DAMAGES, damage
 
@@ -42,7 +44,7 @@ def import_model(
     try:
         model = _read(path)
         spec = EpisodeSpec.from_config({**config, **model.settings})
-        _check_bounds(model, spec)
+        _check_observations(model, spec, statistics is not None)
         network = model.network
         if statistics is not None:
             network = network.with_standardised_inputs(*_read_statistics(statistics, spec, ignores_clipping))
@@ -83,20 +85,48 @@ def _read(path: Path) -> ForeignModel:
     )
 
 
-def _check_bounds(model: ForeignModel, spec: EpisodeSpec) -> None:
-    space = spec.observation.space
-    for name, expected in (("low", space.low), ("high", space.high)):
-        found = model.bounds.get(name)
-        if found is None or found.shape != expected.shape:
-            continue  # the agent checks the number of values
-        different = np.flatnonzero(~np.isclose(found, expected, rtol=1e-4, atol=1e-6))
-        if different.size:
+def _check_observations(model: ForeignModel, spec: EpisodeSpec, is_normalised: bool) -> None:
+    """Check what the file says of its observations; the agent checks their number."""
+    observation = spec.observation
+    inputs, features = model.network.inputs, len(observation.features)
+    if inputs != features * observation.history:
+        if inputs % features == 0:
+            raise ValueError(
+                f"the network takes {inputs} values, but observations have {features * observation.history}: for "
+                f"{inputs // features} stacked steps of {features} features, give observation.history="
+                f"{inputs // features}"
+            )
+        return
+    longer = [size for size in model.shape or (inputs,) if size > 1]
+    if longer not in ([size for size in shape if size > 1] for shape in ((inputs,), (observation.history, features))):
+        raise ValueError(
+            f"its observations must have the shape ({inputs},) or (history, features) = "
+            f"({observation.history}, {features}), got {model.shape}"
+        )
+    low, high = (model.bounds.get(name, np.full(inputs, np.nan)) for name in ("low", "high"))
+    known = np.concatenate([low, high])
+    known = known[~np.isnan(known)]
+    if known.size and np.isinf(known).all():
+        if is_normalised:
+            return  # as Gymnasium's NormalizeObservation returns them
+        raise ValueError(
+            "its observations have no bounds, as after Gymnasium's NormalizeObservation: give the statistics of the "
+            "normalisation (--statistics)"
+        )
+    for name, found, expected in (("low", low, observation.space.low), ("high", high, observation.space.high)):
+        different = _different(found, expected)
+        # Stable-Baselines3's VecFrameStack repeats each bound, although it concatenates the frames.
+        if different.size and _different(found, np.repeat(expected[:features], observation.history)).size:
             index = int(different[0])
-            feature = spec.observation.features[index % len(spec.observation.features)]
+            feature = observation.features[index % features]
             raise ValueError(
                 f"the {name} bound of its observation {index} is {found[index]:g}, but that of {feature} is "
                 f"{expected[index]:g}: give the features that it was trained with (observation.features=[…])"
             )
+
+
+def _different(found: Array, expected: Array) -> npt.NDArray[np.intp]:
+    return np.flatnonzero(~np.isnan(found) & ~np.isclose(found, expected, rtol=1e-4, atol=1e-6))
 
 
 def _read_statistics(path: Path, spec: EpisodeSpec, ignores_clipping: bool) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ from bbrgym.extras import optional
 from bbrgym.files import DAMAGES, damage
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 _Exact = npt.NDArray[np.float64]
 _Value = TypeVar("_Value", int, float, list[int])
@@ -53,14 +53,17 @@ def read_onnx(path: Path) -> ForeignModel:
     properties = {entry.key: entry.value for entry in model.metadata_props}
     known = ("training", "observation", "action", "env")  # which `bbrgym export` wrote
     described = {name: _json(name, properties[name]) for name in known if name in properties}
+    shape = None
     with np.errstate(over="ignore", invalid="ignore"):  # the network refuses what is not finite
         constants = _constants(model.graph)
         if any(name.startswith("lstm.") for name in constants):
             network = _exported(model.graph, constants)
         else:
-            network = _network(_chain(model.graph, constants))
+            observations, chain = _chain(model.graph, constants)
+            shape = _shape(observations)
+            network = _network(chain)
     origin = f"ONNX, {model.producer_name} {model.producer_version}".strip()
-    return ForeignModel(network, origin, described.pop("training", {}), described)
+    return ForeignModel(network, origin, described.pop("training", {}), described, shape)
 
 
 def _load(path: Path) -> ModelProto:
@@ -192,10 +195,22 @@ def _exported(graph: GraphProto, constants: Mapping[str, _Exact]) -> Network:
     raise ValueError("its LSTM was not written by bbrgym export: only fully connected layers can be imported")
 
 
-def _chain(graph: GraphProto, constants: Mapping[str, _Exact]) -> list[_Operator]:
-    """Return the operators from the observations to the first output."""
+def _shape(observations: ValueInfoProto) -> tuple[int, ...] | None:
+    """Return the shape of an observation; None if it has one dimension, or one that is not fixed."""
+    tensor = observations.type.tensor_type
+    if tensor.elem_type not in _EXACT_TYPES:
+        raise ValueError(
+            f"its input {observations.name!r} must be of {' or '.join(_EXACT_TYPES.values())}, as observations are, "
+            f"got the type {tensor.elem_type}"
+        )
+    shape = tuple(int(dimension.dim_value) for dimension in tensor.shape.dim)[1:]
+    return shape if len(shape) > 1 and min(shape) > 0 else None
+
+
+def _chain(graph: GraphProto, constants: Mapping[str, _Exact]) -> tuple[ValueInfoProto, list[_Operator]]:
+    """Return the observations, and the operators from them to the first output."""
     made_by = {operator.output: operator for operator in (_Operator(node, constants) for node in graph.node)}
-    inputs = {entry.name for entry in graph.input} - set(constants)
+    inputs = {str(entry.name): entry for entry in graph.input if entry.name not in constants}
     if not graph.output:
         raise ValueError("it is no ONNX model: its graph has no output")
     name = graph.output[0].name
@@ -206,7 +221,7 @@ def _chain(graph: GraphProto, constants: Mapping[str, _Exact]) -> list[_Operator
             raise ValueError(f"nothing computes its value {name!r}")
         chain.append(operator)
         name = operator.source()
-    return chain[::-1]
+    return inputs[name], chain[::-1]
 
 
 def _network(chain: list[_Operator]) -> Network:

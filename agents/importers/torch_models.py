@@ -6,7 +6,9 @@ containers. Of a Stable-Baselines3 zip's `data` only the JSON is read; its base6
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import pickle
 import re
 import zipfile
@@ -30,10 +32,14 @@ _POLICIES: Final = (
     "stable_baselines3.common.policies",
     "stable_baselines3.sac.policies",
     "stable_baselines3.td3.policies",
+    "sb3_contrib.ars.policies",
     "sb3_contrib.common.recurrent.policies",
     "sb3_contrib.tqc.policies",
 )
 """Modules of the policies whose forward pass is known; a class of another module may compute anything."""
+
+_FLATTEN: Final = "<class 'stable_baselines3.common.torch_layers.FlattenExtractor'>"
+"""The feature extractor of a MlpPolicy: the observation as it is."""
 
 _ACTOR: Final = {
     "ppo": r"action_net\.(weight|bias)|mlp_extractor\.policy_net\.\d+\.(weight|bias)",
@@ -41,6 +47,7 @@ _ACTOR: Final = {
     r"|lstm_actor\.(weight|bias)_(ih|hh)_l\d+",
     "sac": r"actor\.latent_pi\.\d+\.(weight|bias)|actor\.mu\.(weight|bias)",
     "td3": r"actor\.mu\.\d+\.(weight|bias)",
+    "ars": r"action_net\.\d+\.(weight|bias)",
 }
 """By algorithm: the weights that decide a deterministic action."""
 
@@ -52,7 +59,7 @@ _NOT_ACTOR: Final = (
 
 
 def read_stable_baselines3(path: Path) -> ForeignModel:
-    """Read a zip of `model.save(path)`: PPO, A2C, RecurrentPPO, SAC, TQC, TD3 and DDPG with a MlpPolicy.
+    """Read a zip of `model.save(path)`: PPO, A2C, TRPO, RecurrentPPO, SAC, TQC, TD3, DDPG and ARS, of a Box.
 
     Raises:
         ValueError: its network, its spaces or its weights are none that a policy can have.
@@ -78,16 +85,22 @@ def read_stable_baselines3(path: Path) -> ForeignModel:
             "extractors (CNNs, dictionaries), normalisation layers and squashing with gSDE cannot be imported"
         )
     _check_sequence(name for name in weights if re.fullmatch(_ACTOR[algorithm], name))
+    if algorithm == "ars":
+        weights = _with_biases(weights)
     try:
         network = actor_network(algorithm, weights, _activation(data, algorithm))
     except KeyError as error:  # the name of a weight
         raise ValueError(f"it has no {error.args[0]}") from error
+    if algorithm == "ars" and _is_squashed(data, len(network.layers)):
+        network = dataclasses.replace(network, output="tanh")
+    shape, bounds = _box("observations", data.get("observation_space"), network.inputs)
     training = {"algorithm": algorithm, "steps": data.get("num_timesteps"), "seed": data.get("seed")}
     return ForeignModel(
         network=network,
         origin=f"Stable-Baselines3 {origin}".strip(),
         training={name: value for name, value in training.items() if isinstance(value, str | int)},
-        bounds=_bounds(data.get("observation_space")),
+        shape=shape,
+        bounds=bounds,
     )
 
 
@@ -119,8 +132,12 @@ def read_cleanrl(path: Path) -> ForeignModel:
         prefixes, activation, output = [*(f"fc{index + 1}" for index in range(count)), last], "relu", "tanh"
         known = rf"fc\d+\.(weight|bias)|{last}\.(weight|bias)|fc_logstd\.(weight|bias)|action_(scale|bias)"
         algorithm = "sac" if last == "fc_mean" else "td3"
-        if (arrays.get("action_scale", np.ones(1)) != 1).any() or (arrays.get("action_bias", np.zeros(1)) != 0).any():
-            raise ValueError("its actions must be in [-1, 1], as the environment's: action_scale 1 and action_bias 0")
+        scale, bias = (arrays.get(name) for name in ("action_scale", "action_bias"))
+        if scale is None or bias is None or (scale != 1).any() or (bias != 0).any():
+            raise ValueError(
+                "its actions must be in [-1, 1], as the environment's: action_scale 1 and action_bias 0, got "
+                f"{scale} and {bias}"
+            )
     else:
         raise ValueError(
             f"its weights ({', '.join(list(arrays)[:3])}, …) are none of CleanRL's continuous agents: actor_mean.… "
@@ -165,11 +182,13 @@ def _algorithm(state: Mapping[str, Any]) -> str:
         return "sac"
     if "actor.mu.0.weight" in state:
         return "td3"
+    if "action_net.0.weight" in state:
+        return "ars"
     if "action_net.weight" in state:
         return "recurrent_ppo" if any(name.startswith("lstm_actor.") for name in state) else "ppo"
     raise ValueError(
         f"its weights ({', '.join(list(state)[:3])}, …) are of no actor with continuous actions: PPO, A2C, "
-        "RecurrentPPO, SAC, TQC, TD3 and DDPG can be imported"
+        "TRPO, RecurrentPPO, SAC, TQC, TD3, DDPG and ARS can be imported"
     )
 
 
@@ -177,19 +196,44 @@ def _check_policy(data: Mapping[str, Any], algorithm: str) -> None:
     described = data.get("policy_class")
     module = described.get("__module__") if isinstance(described, Mapping) else None
     if module not in _POLICIES:
-        raise ValueError(f"its policy class is of {module!r}, so the file does not say what it computes; use MlpPolicy")
+        raise ValueError(
+            f"its policy class is of {module!r}, so the file does not say what it computes; the modules that can be "
+            f"imported are {', '.join(_POLICIES)}"
+        )
     arguments = data.get("policy_kwargs") or {}
     if not isinstance(arguments, Mapping):
         raise ValueError(f"its policy_kwargs must be a mapping, got {arguments!r}")
-    extractor = str(arguments.get("features_extractor_class", "FlattenExtractor"))
-    if "FlattenExtractor" not in extractor:
-        raise ValueError(f"it has the feature extractor {extractor}; only fully connected layers can be imported")
-    if data.get("use_sde") and (algorithm != "ppo" or arguments.get("squash_output")):
+    extractor = arguments.get("features_extractor_class", _FLATTEN)
+    if extractor != _FLATTEN:
+        raise ValueError(f"its feature extractor must be {_FLATTEN}, got {extractor}")
+    if data.get("use_sde") and ("ppo" not in algorithm or arguments.get("squash_output")):
         raise ValueError("it explores with gSDE (use_sde), whose actor has a bound that a policy does not have")
-    space = data.get("action_space")
-    low, high = (_bounds(space).get(name) for name in ("low", "high"))
-    if low is None or high is None or low.shape != (2,) or (low != -1).any() or (high != 1).any():
-        raise ValueError(f"its actions must be a Box(-1, 1, (2,)), got bounds {low} and {high}")
+    shape, bounds = _box("actions", data.get("action_space"), 2)
+    if shape != (2,) or (bounds["low"] != -1).any() or (bounds["high"] != 1).any():
+        raise ValueError(
+            f"its actions must be a Box(-1, 1, (2,)), got shape {shape}, low {bounds['low']} and high {bounds['high']}"
+        )
+
+
+def _with_biases(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the weights of ARS with a bias of 0 for each layer that has none (with_bias=False)."""
+    biases = {
+        f"{name.removesuffix('weight')}bias": torch.zeros(weight.shape[:1])
+        for name, weight in weights.items()
+        if name.endswith(".weight")
+    }
+    return {**biases, **weights}
+
+
+def _is_squashed(data: Mapping[str, Any], layers: int) -> bool:
+    """Return whether an actor of ARS ends with a tanh: by default a MlpPolicy does, and a LinearPolicy does not."""
+    arguments = data.get("policy_kwargs") or {}
+    # The file does not name the class. A MlpPolicy has two hidden layers if it has no net_arch.
+    is_linear = layers == 1 and "net_arch" not in arguments
+    is_squashed = arguments.get("squash_output", not is_linear)
+    if not isinstance(is_squashed, bool):
+        raise ValueError(f"its squash_output must be true or false, got {is_squashed!r}")
+    return is_squashed
 
 
 def _activation(data: Mapping[str, Any], algorithm: str) -> str:
@@ -214,14 +258,42 @@ def _check_sequence(names: Any) -> None:
             raise ValueError(f"{prefix} has layers at {sorted(indices)}, where 0, 2, 4, … with an activation each fit")
 
 
-def _bounds(space: Any) -> dict[str, Array]:
-    """Return the bounds that a space's description has as text, `[-1.  1.]`."""
-    bounds = {}
-    for name in ("low", "high"):
-        text = space.get(name) if isinstance(space, Mapping) else None
-        if isinstance(text, str) and re.fullmatch(r"[\[\]\s\d.e+\-inf]*", text) and "..." not in text:
-            try:
-                bounds[name] = np.array([float(part) for part in text.strip("[] \n").split()], dtype=np.float32)
-            except ValueError:
-                raise ValueError(f"its space must have numbers as bounds, got {text!r}") from None
-    return bounds
+def _box(what: str, space: Any, size: int) -> tuple[tuple[int, ...], dict[str, Array]]:
+    """Return the shape and the flat bounds of a Box of `size` floats, from its description.
+
+    NumPy prints the arrays in it, `[-1.  1.]`, but only both ends of more than 1000 values. What it leaves out is NaN.
+
+    Raises:
+        ValueError: it is another space, has other numbers, or does not say its shape or bounds.
+    """
+    description = space if isinstance(space, Mapping) else {}
+    kind = str(description.get(":type:"))
+    if not re.fullmatch(r"<class 'gym(nasium)?\.spaces\.box\.Box'>", kind):
+        found = re.fullmatch(r"<class '(?:.*\.)?(\w+)'>", kind)
+        raise ValueError(
+            f"its {what} must be a Box of {size} floats, as the environment's, got {found[1] if found else 'no space'}"
+        )
+    if (numbers := description.get("dtype")) not in ("float32", "float64"):
+        raise ValueError(f"its {what} must be a Box of float32 or float64, got {numbers}")
+    shape = description.get("_shape", description.get("shape"))
+    if not isinstance(shape, list) or not all(type(length) is int for length in shape) or math.prod(shape) != size:
+        raise ValueError(f"its {what} must be a Box of {size} floats, got the shape {shape}")
+    bounds = {name: _printed(f"the {name} of its {what}", description.get(name), size) for name in ("low", "high")}
+    return tuple(shape), bounds
+
+
+def _printed(what: str, text: Any, size: int) -> Array:
+    """Return a flat array of what NumPy printed; NaN in place of `...`."""
+    parts = re.sub(r"[\[\]]", " ", text).split("...") if isinstance(text, str) else []
+    try:
+        first = [float(number) for number in parts[0].split()]
+        last = [float(number) for number in parts[-1].split()] if len(parts) > 1 else []
+    except (IndexError, ValueError):
+        first = last = []
+    known = len(first) + len(last)
+    if not known or known > size or (len(parts) == 1 and known < size) or any(map(math.isnan, first + last)):
+        raise ValueError(f"{what} must be {size} numbers, got {text!r}")
+    array = np.full(size, np.nan, np.float32)
+    array[: len(first)] = first
+    array[size - len(last) :] = last
+    return array

@@ -60,7 +60,7 @@ struct bbrgym_decision {
   double pacing_rate; /* bit/s; 0: not paced */
 };
 
-/* A number that others may set, by its name. */
+/* A number that others may set, by its name. The default is within the bounds. */
 struct bbrgym_parameter {
   const char* name;
   double value, low, high; /* the default, and the bounds */

@@ -30,7 +30,27 @@ void ParameterReader::Finish() const {
   throw ParameterError(message.str());
 }
 
+void ParameterReader::CheckDescription(const std::string& name, double value, double low, double high) const {
+  std::ostringstream message;
+  message << "algorithm '" << algorithm_ << "' describes parameter '" << name << "' ";
+  for (const auto& [other, ignored] : defaults_) {
+    if (other != name) continue;
+    message << "twice";
+    throw ParameterError(message.str());
+  }
+  // In this form the comparisons refuse NaN too.
+  if (!(low <= high)) {
+    message << "with bounds in which no value is: [" << low << ", " << high << "]";
+    throw ParameterError(message.str());
+  }
+  if (!(value >= low && value <= high)) {
+    message << "with a default that must be in [" << low << ", " << high << "], got " << value;
+    throw ParameterError(message.str());
+  }
+}
+
 double ParameterReader::Take(const std::string& name, double current, double low, double high, bool is_whole) {
+  CheckDescription(name, current, low, high);
   defaults_.emplace_back(name, current);
   const auto found = given_.find(name);
   if (found == given_.end()) return current;

@@ -39,6 +39,8 @@ class ParameterReader {
   const std::vector<std::pair<std::string, double>>& defaults() const { return defaults_; }
 
  private:
+  /// Throws `ParameterError` unless the description makes sense: that of a C file is somebody else's.
+  void CheckDescription(const std::string& name, double value, double low, double high) const;
   double Take(const std::string& name, double current, double low, double high, bool is_whole);
 
   std::string algorithm_;

@@ -27,8 +27,8 @@ from reference import generated_pages
 ROOT: Final = Path(__file__).parents[2]
 OUT: Final = ROOT / "build" / "docs"
 PAGES: Final = OUT / "pages"
-PLAYGROUND: Final = ROOT / "build" / "playground"
-"""Where `make playground` puts its page, which becomes a part of the site."""
+PLAYGROUND: Final = ROOT / "build" / "playground" / "index.html"
+"""The page of `make playground`, one file, which becomes a part of the site."""
 PLAY: Final = '<a class="md-button md-button--primary" href="playground/index.html">Open the playground</a>'
 SETTINGS: Final = Path(__file__).with_name("mkdocs.yml")
 WORKER: Final = "worker.js"
@@ -62,8 +62,9 @@ def main() -> int:
     zensical = Path(sys.executable).with_name("zensical")
     done = subprocess.run([zensical, "build", "--clean", "--strict", "-f", "mkdocs.yml"], cwd=OUT)
     if done.returncode == 0:
-        if PLAYGROUND.is_dir():
-            shutil.copytree(PLAYGROUND, OUT / "site" / "playground")
+        if PLAYGROUND.is_file():
+            (OUT / "site" / "playground").mkdir()
+            shutil.copy(PLAYGROUND, OUT / "site" / "playground")
         keep_at_home(OUT / "site")
     print(OUT / "site" / "index.html")
     return done.returncode
@@ -99,7 +100,7 @@ def gather(is_quick: bool) -> None:
             text = notebook_text(path, PAGES / page, is_run=not is_quick)
         else:
             text = path.read_text(encoding="utf-8")
-        if page in ("index.md", "playground.md") and PLAYGROUND.is_dir():
+        if page in ("index.md", "playground.md") and PLAYGROUND.is_file():
             text = re.sub(r"\n(?=## |\| )", f"\n{PLAY}\n\n", text, count=1)  # before the first section or table
         write(page, linked(text, path, page, pages))
     # Links of what the code says are as those of docs/: from the page's place in the site.

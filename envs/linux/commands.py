@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bbrgym.baselines import registry
-from bbrgym.checks import check_name, integer
+from bbrgym.checks import check_name, integer, read_parameters
 from bbrgym.envs.linux.iperf_json import Document, failure
 from bbrgym.envs.linux.transfer import (
     DEFAULT_PORT,
@@ -28,7 +28,7 @@ from bbrgym.envs.linux.transfer import (
 from bbrgym.envs.scenario import Flow
 from bbrgym.envs.trace_file import save_trace
 from bbrgym.extras import require
-from bbrgym.files import json_text
+from bbrgym.files import check_file, json_text
 
 _SENT_COLUMNS: Final = ("transfer", "bitrate", "retr", "cwnd", "rtt", "pacing gain")
 _RECEIVED_COLUMNS: Final = ("transfer", "bitrate", "packets", "reordered")
@@ -60,12 +60,13 @@ def run_send(arguments: list[str]) -> int:
 def _send(options: argparse.Namespace, out: _Output) -> int:
     if options.rows is not None:
         require("a trace file", "pyarrow")
+        check_file("--rows", options.rows)
     check_name("algorithm", options.algorithm, registry.controllers())
     host, port = address_of(options.receiver)
     flow = Flow(
         options.algorithm,
         size_bytes=options.bytes,
-        parameters=dict(_parameter(given) for given in options.parameters),
+        parameters=read_parameters(options.parameters),
         policy=options.policy,
         ecn=options.ecn,
         transport=options.transport,
@@ -174,14 +175,6 @@ def _parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Na
     parser.add_argument("--timeout", type=float, default=10.0)
     parser.add_argument("--json", action="store_true")
     return parser.parse_args(arguments)
-
-
-def _parameter(given: str) -> tuple[str, float]:
-    name, _, value = given.partition("=")
-    try:
-        return name, float(value)
-    except ValueError:
-        raise ValueError(f"give parameters as name=number, got {given!r}") from None
 
 
 def _row(interval: str, cells: tuple[str, ...]) -> str:

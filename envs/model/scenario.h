@@ -121,6 +121,7 @@ struct Scenario {
   double duration_s = 30.0;
   std::int64_t packet_bytes = 1000;
   double loss = 0.0;
+  /// Ends by packets only: a lone flow that has stopped stays in its burst (loss_model.h).
   std::optional<double> loss_burst_packets;
   std::optional<double> loss_burst_ms;
   std::vector<std::pair<double, double>> rate_schedule;

@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 from zmq.utils.monitor import recv_monitor_message
 
+from bbrgym.checks import did_you_mean
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows, describe_engine, make_engine
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
@@ -63,8 +64,9 @@ def serve(argv: Sequence[str]) -> int:
     options, rest = parser.parse_known_args(argv)
     if rest:
         unknown = "argument" if len(rest) == 1 else "arguments"
-        known = ", ".join(f"--{name}" for name in vars(options))
-        parser.error(f"unknown {unknown} {', '.join(map(repr, rest))}; known: {known}")
+        known = [f"--{name}" for name in vars(options)]
+        hint = did_you_mean(rest[0].partition("=")[0], known)
+        parser.error(f"unknown {unknown} {', '.join(map(repr, rest))}{hint}; known: {', '.join(known)}")
     engine_options = {} if options.transport is None else {"transport": options.transport}
     try:
         scenario = _scenario(options)

@@ -13,7 +13,7 @@ is imported.
 from __future__ import annotations
 
 from bbrgym import interruption  # noqa: F401  # isort: skip  # first: commands handle Ctrl-C from their first import on
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 from bbrgym.baselines.registry import controllers
 from bbrgym.envs import parallel_env, register_engines, register_environments
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bbrgym.benchmark.candidate import Candidate
+    from bbrgym.benchmark.score import Fitness
 
 __version__ = "0.2.0"
 __all__ = [
@@ -43,16 +44,37 @@ __all__ = [
 ]
 
 
+@overload
 def score(
     what: str | Candidate,
     parameters: Mapping[str, float] | None = None,
     *,
     scenarios: int = 16,
     seed: int = 0,
-) -> float:
+    details: Literal[False] = False,
+) -> float: ...
+@overload
+def score(
+    what: str | Candidate,
+    parameters: Mapping[str, float] | None = None,
+    *,
+    scenarios: int = 16,
+    seed: int = 0,
+    details: Literal[True],
+) -> Fitness: ...
+def score(
+    what: str | Candidate,
+    parameters: Mapping[str, float] | None = None,
+    *,
+    scenarios: int = 16,
+    seed: int = 0,
+    details: bool = False,
+) -> float | Fitness:
     """Return the score of a candidate on a few scenarios; see `bbrgym.benchmark.score.score`."""
     from bbrgym.benchmark.score import score  # imports pandas
 
+    if details:
+        return score(what, parameters, scenarios=scenarios, seed=seed, details=True)
     return score(what, parameters, scenarios=scenarios, seed=seed)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
@@ -43,6 +44,27 @@ def read_record(kind: type[Record], what: str, given: Any) -> Record:
     return kind(**given)
 
 
+def explains_fields(kind: type[Record]) -> type[Record]:
+    """Let a dataclass say which field was meant by a keyword that is none: a decorator above `dataclass`.
+
+    Its TypeError is then `Scenario has no field 'rate' (did you mean 'rate_mbps'?); known: rate_mbps, duration_s`.
+    """
+    make = kind.__init__
+    known = [field.name for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
+    known_set = frozenset(known)
+
+    @functools.wraps(make)
+    def make_explained(self: Record, *arguments: Any, **fields: Any) -> None:
+        for name in fields.keys() - known_set:
+            raise TypeError(
+                f"{kind.__name__} has no field {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}"
+            )
+        make(self, *arguments, **fields)
+
+    kind.__init__ = make_explained  # type: ignore[assignment]
+    return kind
+
+
 def check_name(what: str, name: object, known: Iterable[str]) -> None:
     """Check that `name` is one of the `known` names.
 
@@ -51,9 +73,24 @@ def check_name(what: str, name: object, known: Iterable[str]) -> None:
     """
     names = list(known)
     if name not in names:
-        close = difflib.get_close_matches(str(name), names, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"unknown {what} {name!r}{hint}; known: {', '.join(names) or 'none'}")
+        raise ValueError(f"unknown {what} {name!r}{did_you_mean(name, names)}; known: {', '.join(names) or 'none'}")
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return ` (did you mean 'bbr'?)` for the known name that is closest to another name; nothing if none is close."""
+    close = close_name(str(name), known)
+    return "" if close is None else f" (did you mean {close!r}?)"
+
+
+def close_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is closest to another name, whatever their case, hyphens, underscores and blanks."""
+    of_folded = {_folded(one): one for one in reversed([*known])}
+    close = difflib.get_close_matches(_folded(name), of_folded, n=1)
+    return of_folded[close[0]] if close else None
+
+
+def _folded(name: str) -> str:
+    return name.casefold().replace("_", "-").replace(" ", "-")
 
 
 def is_number(value: object) -> bool:
@@ -114,6 +151,27 @@ def integer(text: str) -> int:
         ValueError: it is no integer.
     """
     return int(text) if text.lstrip("+-").isdecimal() else check_integer("the argument", float(text))
+
+
+def read_parameters(settings: Iterable[str]) -> dict[str, float]:
+    """Return the parameters of an algorithm that a command line gives as `name=number`.
+
+    Raises:
+        ValueError: one is no such setting, or is given twice.
+    """
+    found: dict[str, float] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not (name and equals):
+            raise ValueError(f"give parameters as name=number, got {setting!r}")
+        if name in found:
+            raise ValueError(f"parameter {name} must be given once, got {found[name]:g} and {text}")
+        try:
+            found[name] = float(text)
+        except ValueError:
+            raise ValueError(f"parameter {name} must be a number, got {text!r}") from None
+        check_number(f"parameter {name}", found[name])
+    return found
 
 
 def keep_integers(record: object, *names: str, prefix: str = "", **bounds: Any) -> None:

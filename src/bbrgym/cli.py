@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import logging
 import os
 import re
@@ -18,12 +19,23 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bbrgym.checks import check_integer, check_name
+from bbrgym.checks import check_integer, check_name, check_number, read_parameters
 from bbrgym.conf import choices
 from bbrgym.envs.engine import EngineError
+from bbrgym.files import check_file, check_folder, is_local, open_folder
 from bbrgym.hydra_task import Task, add_overrides, complete_with_hydra, run_explained, run_with_hydra
-from bbrgym.interruption import run_interruptible
-from bbrgym.output import OPTIONS, is_json, printing, tell
+from bbrgym.interruption import SAME_COMMAND, resumed_by, run_interruptible
+from bbrgym.output import (
+    NO_READER,
+    OPTIONS,
+    discard_output,
+    has_no_reader,
+    is_json,
+    prepare_output,
+    printing,
+    tell,
+)
+from bbrgym.ports import check_port
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,10 +50,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what follows `bbrgym` on the command line; None reads them from there.
 
     Returns:
-        The exit status: 0, 1 after an error with a message, 2 for an unknown command, 130 after Ctrl-C, 143 after
-        SIGTERM.
+        The exit status: 0, 1 after an error with a message, 2 for an unknown command, 130 after Ctrl-C, 141 if nobody
+        reads what it prints, 143 after SIGTERM.
     """
-    return run_interruptible("bbrgym", lambda: _main(arguments))
+    prepare_output()
+    try:
+        status = run_interruptible("bbrgym", lambda: _main(arguments))
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as error:
+        if not has_no_reader(error):
+            raise
+        discard_output()
+        return NO_READER
+    return status
 
 
 def _main(arguments: Sequence[str] | None) -> int:
@@ -68,7 +89,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
     def run() -> int:
         if any(argument in ("-h", "--help") for argument in rest):
-            print(help_text(given[0]))
+            print(help_text(given[0], rest))
             return 0
         _check_experiments(given[0], rest)
         if "--json" in options and {"-m", "--multirun"}.intersection(rest):
@@ -122,10 +143,11 @@ class Command:
         run: takes the arguments after the command, and returns the exit status.
         text: more about it, for its help.
         groups: the groups of conf/ that it takes.
-        settings: values that are often changed.
+        settings: values that are often changed, `key=value` and a text. `{}` stands for the value of the configuration.
         examples: command lines.
         details: returns more lines of its help, which need imports.
         has_output_options: whether it takes `bbrgym.output.OPTIONS`.
+        config: the name of its configuration, and the overrides that it adds.
     """
 
     summary: str
@@ -136,13 +158,16 @@ class Command:
     examples: tuple[str, ...] = ()
     details: Callable[[], str] | None = None
     has_output_options: bool = False
+    config: tuple[str, ...] = ("config",)
 
 
 def _train(arguments: list[str]) -> int:
     if resumed := [argument for argument in arguments if argument.startswith("train.resume=")]:
-        from hydra.core.override_parser.overrides_parser import OverridesParser
+        from bbrgym.overrides import explaining, read_values
 
-        if directory := OverridesParser.create().parse_override(resumed[-1]).value():
+        with explaining("config", arguments):
+            directory = read_values(resumed[-1:])["train.resume"]
+        if directory:
             return _resume(Path(str(directory)), arguments)
     return run_with_hydra(
         Task("train", _train_once, partial(_call, "agents.train", "check_training")), "config", arguments
@@ -153,44 +178,48 @@ def _train_once(config: dict[str, Any], directory: Path) -> float:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
+    from bbrgym.overrides import command
+
     if HydraConfig.get().mode is RunMode.MULTIRUN:
         from bbrgym.agents.sweep import train_in_sweep as train
     else:
         from bbrgym.agents.train import train
 
-    result = train(config, directory, make_console())
+    with resumed_by(f"`{command('bbrgym train', {'train.resume': directory})}` resumes it"):
+        result = train(config, directory, make_console())
     _report_training(result)
     return result.score
 
 
 def _resume(directory: Path, arguments: list[str]) -> int:
     # Without Hydra: configuration and folder are those of the run.
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     from bbrgym.agents.train import resume
+    from bbrgym.overrides import explaining, read_values
 
-    changes = {}
-    others = [argument for argument in arguments if not argument.startswith("train.resume=")]
-    for override in OverridesParser.create().parse_overrides(others):
-        if override.is_sweep_override():
-            raise ValueError(f"{override.input_line}: give one value: a resumed training cannot be a sweep")
-        changes[override.key_or_group] = override.value()
+    with explaining("config", arguments):
+        changes = read_values([argument for argument in arguments if not argument.startswith("train.resume=")])
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    _report_training(resume(directory, changes, make_console(), _composed(directory)))
+    with resumed_by(SAME_COMMAND):
+        result = resume(directory, changes, make_console(), _composed(directory))
+    _report_training(result)
     return 0
 
 
 def _composed(directory: Path) -> dict[str, Any] | None:
     """Return Hydra's copy of a training's configuration, all that there is as long as run.json is missing."""
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
     try:
         # Hydra writes hydra.yaml after config.yaml, which is complete then.
-        if OmegaConf.select(OmegaConf.load(directory / ".hydra" / "hydra.yaml"), "hydra.job.name") != "train":
+        made_by = OmegaConf.select(OmegaConf.load(directory / ".hydra" / "hydra.yaml"), "hydra.job.name")
+        if made_by not in ("train", "demo"):
             return None
         settings = OmegaConf.load(directory / ".hydra" / "config.yaml")
-    except (OSError, YAMLError):
+    except (OSError, YAMLError, OmegaConfBaseException, TypeError):
+        return None
+    if not OmegaConf.is_dict(settings):
         return None
     OmegaConf.update(settings, "output_dir", str(directory))
     plain = OmegaConf.to_container(settings, resolve=True)
@@ -237,22 +266,35 @@ def _benchmark(arguments: list[str]) -> int:
     return run_with_hydra(task, "config", add_overrides([folder], arguments))
 
 
-def _check_benchmark(config: dict[str, Any], _: Path | None) -> None:
+def _check_benchmark(config: dict[str, Any], directory: Path | None) -> None:
     from bbrgym.benchmark.run import read_benchmark
 
+    if "benchmark" not in config:
+        raise ValueError("the configuration has no 'benchmark'")
     read_benchmark(config["benchmark"])
+    if (where := config.get("directory")) is not None:
+        _check_runs(open_folder(where), "choose another folder with directory=FOLDER")
+    elif directory is not None:
+        _check_runs(directory, "choose another folder with output_dir=FOLDER")
+
+
+def _check_runs(directory: Path, way_out: str) -> None:
+    """Check that the runs of a benchmark can be written."""
+    if is_local(directory):
+        check_folder(directory / "runs", way_out)
 
 
 def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
     from bbrgym.benchmark.run import run_benchmark
-    from bbrgym.benchmark.tables import mean_table, print_summary
+    from bbrgym.benchmark.tables import mean_table, print_repeated_runs, print_summary
     from bbrgym.benchmark.verdicts import Verdicts, print_verdicts
 
     console = make_console()
-    where = config["directory"]
-    result = run_benchmark(
-        config["benchmark"], where or directory, console, beside=BENCHMARKS, log=directory if where else None
-    )
+    where = config.get("directory")
+    with resumed_by(SAME_COMMAND):
+        result = run_benchmark(
+            config["benchmark"], where or directory, console, beside=BENCHMARKS, log=directory if where else None
+        )
     facts = {
         "directory": str(result.directory),
         "report": str(result.directory / "report.html"),
@@ -264,6 +306,7 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
     if result.plan["config"]["suites"]:
         verdicts = Verdicts.of(result)
         print_verdicts(verdicts, console)
+        print_repeated_runs(result.results, console)
         facts["verdicts"] = {
             name: {one: verdicts.verdict(name, one) for one in verdicts.competitors} for name in verdicts.suites
         }
@@ -283,12 +326,14 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
 
 def _demo(arguments: list[str]) -> int:
     task = Task("demo", _demo_once, _check_demo)
-    return run_with_hydra(task, "config", add_overrides(["experiment=demo"], arguments))
+    config_name, *added = COMMANDS["demo"].config
+    return run_with_hydra(task, config_name, add_overrides(added, arguments))
 
 
 def _check_demo(config: dict[str, Any], directory: Path | None) -> None:
     _call("agents.train", "check_training", config, directory)
-    _check_benchmark(config, directory)
+    _check_benchmark({**config, "directory": None}, None)
+    _check_runs(BENCHMARKS / config["benchmark"]["name"], "start it in another folder")
 
 
 def _demo_once(config: dict[str, Any], directory: Path) -> None:
@@ -313,14 +358,15 @@ def _score(arguments: list[str]) -> int:
     options = parser.parse_intermixed_args(arguments)
     check_name("engine of a score", options.engine, ("native", "linux"))
     check_integer("--seed", options.seed, at_least=0, below=2**31, or_none=True)
-    parameters = {}
-    for setting in options.parameters:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ValueError(f"give parameters as name=number, got {setting!r}")
-        parameters[name] = float(value)
+    if options.at_least is not None:
+        check_number("--at-least", options.at_least, at_least=0, at_most=1)
+    parameters = read_parameters(options.parameters)
+    page = options.html
+    if page is not None:
+        check_file("--html", page)
 
     from bbrgym.benchmark.candidate import Candidate
+    from bbrgym.benchmark.statistics import number_text
 
     candidate = Candidate.of(options.what, parameters, options.engine)
     console = make_console()
@@ -350,13 +396,19 @@ def _score(arguments: list[str]) -> int:
         report.print_replay(score, console)
     else:
         report.print_score(score, console)
-    page = options.html
     if page is not None:
         report.write_page(score, page)
-    is_enough = options.at_least is None or score.value.value >= options.at_least
-    wanted = "" if options.at_least is None else f"; {'at least' if is_enough else 'below'} {options.at_least:g}"
+    is_enough = not score.has_failed and (options.at_least is None or score.value.value >= options.at_least)
+    facts = [f"{score.seconds:.0f} s"]
+    if options.at_least is not None:
+        value = number_text(score.value.value, ".3f", beside=[options.at_least])
+        facts.append(f"{value} is {'at least' if is_enough else 'below'} {options.at_least:.12g}")
+    if score.has_failed:
+        facts.append("it failed in every scenario")
+    if page is not None:
+        facts.append(f"page: {page}")
     tell(
-        f"{score.seconds:.0f} s{wanted}" + ("" if page is None else f"; page: {page}"),
+        "; ".join(facts),
         report.to_dict(score) | {"is_enough": is_enough, "page": None if page is None else str(page)},
     )
     return 0 if is_enough else 1
@@ -437,10 +489,11 @@ def _import(arguments: list[str]) -> int:
     from omegaconf import OmegaConf
 
     from bbrgym.agents.importers import import_model
-    from bbrgym.overrides import command, explaining
+    from bbrgym.overrides import command, explaining, read_environment
 
     with explaining("config", options.settings), initialize_config_module("bbrgym.conf", version_base="1.3"):
         composed = compose("config", options.settings)
+        read_environment(composed)
     config = {group: OmegaConf.to_container(composed[group], resolve=True) for group in _ENVIRONMENT_GROUPS}
     agent = import_model(options.model, config, options.statistics, options.ignore_clipping)
     agent.save(folder)
@@ -477,6 +530,7 @@ def _ui(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.root is not None and not Path(options.root).is_dir():
         raise ValueError(f"--root must be a folder that has runs/, and there is no '{options.root}'")
+    check_port(options.port)
     from bbrgym.agents.mlflow_store import run_ui
 
     # Otherwise its first page is that of language models.
@@ -494,6 +548,7 @@ def _lab(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if not options.root.is_dir():
         raise ValueError(f"--root must be a folder that has runs/, and there is no '{options.root}'")
+    check_port(options.port)
     from bbrgym import lab
 
     with lab.make_server(root=options.root, port=options.port) as server:
@@ -559,8 +614,8 @@ def _overview() -> str:
     )
 
 
-def help_text(name: str) -> str:
-    """Return the help of a command."""
+def help_text(name: str, arguments: Sequence[str] = ()) -> str:
+    """Return the help of a command, with the values of the configuration that the arguments choose from groups."""
     command = COMMANDS[name]
     lines = [f"bbrgym {name}: {command.summary}", "", *_wrap(command.text)]
     if command.groups:
@@ -569,7 +624,7 @@ def help_text(name: str) -> str:
             lines += _wrap(", ".join(choices(group)), f"  {group:<12}", " " * 14)
     if command.details is not None:
         lines += ["", command.details()]
-    settings = ("settings (key=value):", command.settings)
+    settings = ("settings (key=value):", _settings(command, arguments))
     options = [f"{name:<9}{text}" for name, text in OPTIONS.items()] if command.has_output_options else []
     for title, entries in (settings, ("options:", options), ("examples:", command.examples)):
         if entries:
@@ -584,6 +639,31 @@ def help_text(name: str) -> str:
             ),
         ]
     return "\n".join(lines)
+
+
+def _settings(command: Command, arguments: Sequence[str]) -> Sequence[str]:
+    """Return the settings of a command's help with the values that they have by default."""
+    if not any("{}" in entry for entry in command.settings):
+        return command.settings
+    from hydra import compose, initialize_config_module
+    from omegaconf import OmegaConf
+
+    config_name, *added = command.config
+    pairs = ((one, *one.partition("=")[::2]) for one in arguments)
+    chosen = [one for one, group, choice in pairs if group in command.groups and choice in choices(group)]
+    with initialize_config_module("bbrgym.conf", version_base="1.3"):
+        composed = compose(config_name, [*added, *chosen])
+    rows = []
+    for entry in command.settings:
+        key, _, text = entry.partition("=")
+        value, _, text = text.partition(" ")
+        if value == "{}":
+            found = OmegaConf.select(composed, key)
+            plain = OmegaConf.to_container(found) if OmegaConf.is_config(found) else found
+            value = json.dumps(plain, separators=(",", ":"))
+        rows.append((f"{key}={value}", text.strip()))
+    width = max(len(setting) for setting, _ in rows)
+    return [f"{setting:<{width}}  {text}" for setting, text in rows]
 
 
 def _wrap(text: str, first: str = "", other: str = "") -> list[str]:
@@ -604,12 +684,12 @@ COMMANDS: dict[str, Command] = {
         "written to runs/train/<date>_<time>_<name>: the best and the last agent, checkpoints, a log, a curve.",
         (*_TRAINING_GROUPS, "tracking", "experiment"),
         (
-            "seed=1                    seed of everything random",
-            "name=…                    name of the run",
-            "train.total_steps=300000  decisions to learn from",
-            "train.max_minutes=10      time limit",
-            "train.n_envs=2            engines that run in parallel",
-            "train.resume=RUN          resume a stopped run",
+            "seed={} seed of everything random",
+            "name=… name of the run",
+            "train.total_steps={} decisions to learn from, rounded up to whole steps; depends on the agent",
+            "train.max_minutes=10 time limit; none by default",
+            "train.n_envs={} engines that run in parallel; depends on the agent",
+            "train.resume=RUN resume a stopped run",
         ),
         (
             "bbrgym train",
@@ -627,15 +707,17 @@ COMMANDS: dict[str, Command] = {
         "traces are written to runs/evaluate/<date>_<time>_<name>.",
         ("scenario", "engine", "tracking"),
         (
-            "agent_path=RUN   a training run, or an agent's folder in it (RUN/final)",
-            "seeds=[1,2,3]    one episode each",
-            "warmup=0.25      fraction of the duration that is not measured",
+            "agent_path=RUN a training run, or an agent's folder in it (RUN/final)",
+            "seeds={} one episode each",
+            "warmup={} fraction of the duration that is not measured",
+            "other_agents=bbr of several agents, only the first is driven, beside BBR; by default all are",
         ),
         (
             "bbrgym evaluate agent_path=runs/train/2026-01-31_12-00-00_ppo-1 scenario=duel",
             "bbrgym evaluate agent_path=RUN scenario=single scenario.rate_mbps=50 seeds=[4,5]",
         ),
         has_output_options=True,
+        config=("evaluate",),
     ),
     "benchmark": Command(
         "compare algorithms and agents: competitors x scenarios x seeds, a table and a report",
@@ -644,10 +726,10 @@ COMMANDS: dict[str, Command] = {
         "same command resumes a benchmark that was stopped.",
         ("experiment", "engine", "tracking"),
         (
-            "benchmark.competitors=[bbr,cubic]  all of the experiment's by default",
-            "benchmark.agent=RUN                add a trained agent as a competitor",
-            "benchmark.seeds=[1,2,3]",
-            "benchmark.executor.workers=2       runs in parallel",
+            "benchmark.competitors=[bbr,cubic] all of the experiment's by default",
+            "benchmark.agent=RUN add a trained agent as a competitor",
+            "benchmark.seeds={} of every scenario and competitor",
+            "benchmark.executor.workers=2 runs in parallel; one per core by default",
         ),
         (
             "bbrgym benchmark experiment=rtt_fairness",
@@ -678,7 +760,7 @@ COMMANDS: dict[str, Command] = {
         examples=(
             "bbrgym score examples/aimd.c",
             "bbrgym score bbr3 --seed 7 --html bbr3.html",
-            "bbrgym score mine.c alpha=2 --at-least 0.5 --json",
+            "bbrgym score mine.c increase=2 --at-least 0.5 --json",
             "bbrgym score package.module:decide --no-rfc9743",
             "bbrgym score --engine linux stack.yaml --at-least 0.75",
         ),
@@ -735,8 +817,13 @@ COMMANDS: dict[str, Command] = {
         _demo,
         "The same as `bbrgym train experiment=demo` and `bbrgym benchmark experiment=demo benchmark.agent=…`.",
         (*_ENVIRONMENT_GROUPS, "agent", "tracking"),
-        ("train.max_minutes=4", "benchmark.competitors=[bbr,cubic]", "benchmark.seeds=[1,2,3]"),
+        (
+            "train.max_minutes={} time limit of the training",
+            "benchmark.competitors=[bbr,cubic] all, and backlog, by default",
+            "benchmark.seeds={} of every scenario and competitor",
+        ),
         ("bbrgym demo", "bbrgym demo train.max_minutes=30 tracking=none"),
+        config=("config", "experiment=demo"),
     ),
     "send": Command(
         "send a flow with one of our algorithms to another machine",

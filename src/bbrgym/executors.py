@@ -266,7 +266,11 @@ class DaskConfig(ExecutorConfig):
 
 @dataclass(frozen=True)
 class SlurmConfig(ExecutorConfig):
-    """Jobs of SLURM, by submitit; a chunk is a job."""
+    """Jobs of SLURM, by submitit; a chunk is a job.
+
+    Args:
+        folder: of submitit's files; in it, %j stands for the number of a job.
+    """
 
     workers: int | None = 32
     chunk_s: float = 600.0
@@ -279,6 +283,8 @@ class SlurmConfig(ExecutorConfig):
         super().__post_init__()
         check_number("executor.poll_s", self.poll_s, above=0)
         check_name("executor.cluster", self.cluster, ("slurm", "local"))
+        if "%a" in self.folder:
+            raise ValueError(f"executor.folder must not have %a, which only arrays of jobs have, got {self.folder!r}")
 
 
 EXECUTORS: Final[Mapping[str, type[ExecutorConfig]]] = {
@@ -409,12 +415,17 @@ class _SlurmExecutor(ThreadPoolExecutor):
         super().__init__(2 * self.workers)
         self._failed = submitit.core.utils.FailedJobError
         self._poll_s = config.poll_s
-        self._executor = submitit.AutoExecutor(Path(config.folder).absolute(), cluster=config.cluster)
+        self._folder = Path(config.folder).absolute()
+        self._is_local = config.cluster == "local"
+        self._executor = submitit.AutoExecutor(self._folder, cluster=config.cluster)
         self._executor.update_parameters(**config.parameters)
         self._jobs: list[Any] = []
         self._is_over = threading.Event()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self._is_local and _has_tag(self._folder):
+            # A controller of submitit needs this folder, too, although it writes to that of the job.
+            self._folder.mkdir(parents=True, exist_ok=True)
         with shielding_children():
             job = self._executor.submit(fn, *args, **kwargs)
         self._jobs.append(job)
@@ -427,6 +438,11 @@ class _SlurmExecutor(ThreadPoolExecutor):
         if cancel_futures:
             for job in self._jobs:
                 _end_job(job)
+        unnamed = self._folder
+        with contextlib.suppress(OSError):  # it has files, or there is none
+            while self._is_local and _has_tag(unnamed):
+                unnamed.rmdir()
+                unnamed = unnamed.parent
 
     def _wait(self, job: Any) -> Any:
         while not job.done():
@@ -437,6 +453,11 @@ class _SlurmExecutor(ThreadPoolExecutor):
         if error is not None and not isinstance(error, self._failed):
             raise WorkerLostError(f"job {job.job_id} was lost: {error}")
         return job.result()  # or its error
+
+
+def _has_tag(folder: Path) -> bool:
+    """Return whether a name in a path stands for those of jobs."""
+    return any(tag in str(folder) for tag in ("%j", "%t", "%A"))
 
 
 def _end_job(job: Any) -> None:

@@ -11,8 +11,10 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from numbers import Integral, Real
 from pathlib import Path
+from types import UnionType
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote, urlsplit
 
@@ -35,6 +37,35 @@ def damage(error: BaseException) -> str:
     if isinstance(error, LookupError | AttributeError | TypeError):
         return "its content has another layout"
     return str(error).partition("\n")[0] or type(error).__name__
+
+
+def read_object(path: Path, **types: type | UnionType) -> dict[str, Any]:
+    """Return the JSON object in a file, which has these keys with values of these types, and maybe others.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it holds something else.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError(f"'{path}' is nested too deeply") from None
+    return check_object(content, f"'{path}'", **types)
+
+
+def check_object(content: Any, what: str, **types: type | UnionType) -> dict[str, Any]:
+    """Return what JSON held, if it is an object that has these keys with values of these types, and maybe others.
+
+    Raises:
+        ValueError: it is something else; `what` names it.
+    """
+    if not isinstance(content, dict):
+        raise ValueError(f"{what} must be an object, got a {type(content).__name__}")
+    for name, kind in types.items():
+        if not isinstance(content.get(name), kind):
+            wanted = kind if isinstance(kind, UnionType) else kind.__name__
+            raise ValueError(f"{what} must have {name!r}, of type {wanted}, got {content.get(name)!r}")
+    return content
 
 
 def open_folder(where: str | Path) -> Path:
@@ -68,6 +99,41 @@ def is_local(path: Path) -> bool:
     return isinstance(path, Path)
 
 
+def check_folder(path: Path, way_out: str) -> None:
+    """Check that files can be written into a folder of this machine, which need not exist yet. Nothing is left behind.
+
+    Args:
+        path: the folder.
+        way_out: what to do instead, for the error.
+
+    Raises:
+        ValueError: naming the folder and what stands in the way.
+    """
+    try:
+        existing = next(one for one in (path, *path.parents) if one.is_symlink() or one.exists())
+        if existing.is_dir():
+            with tempfile.TemporaryFile(dir=existing) as trial:
+                trial.write(b"0")
+            return
+        reason = f"'{existing}' is not a folder"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    raise ValueError(f"cannot write into '{path}': {reason}; {way_out}")
+
+
+def check_file(option: str, path: Path) -> None:
+    """Check that a file, which an option names, can be written on this machine; its folder must exist.
+
+    Raises:
+        ValueError: naming the option, the file and what stands in the way.
+    """
+    if path.is_dir():
+        raise ValueError(f"{option}: cannot write '{path}': it is a folder")
+    if not path.parent.is_dir():
+        raise ValueError(f"{option}: cannot write '{path}': there is no folder '{path.parent}'")
+    check_folder(path.parent, f"choose a file in another folder for {option}")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write `text` in UTF-8 in one atomic move."""
     replace_file(path, lambda to: to.write_text(text, encoding="utf-8"))
@@ -92,6 +158,9 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     Args:
         path: the final place. A file that is there is replaced; if `write` fails it stays as it was.
         write: called with the path of the temporary file, which has the same suffix.
+
+    Raises:
+        OSError: the file cannot be written; it names `path`.
     """
     if not is_local(path):
         with tempfile.TemporaryDirectory(prefix="bbrgym-") as folder:
@@ -103,8 +172,13 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     try:
         write(temporary)
         temporary.replace(path)
+    except OSError as error:
+        if error.filename == str(temporary):
+            error.filename = str(path)  # what the caller knows
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # it is moved, or was never made
+            temporary.unlink()
 
 
 def user_cache(name: str) -> Path:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from bbrgym.conf import groups
 from bbrgym.envs.engine import EngineError
+from bbrgym.files import check_folder
 from bbrgym.interruption import raise_if_interrupted
-from bbrgym.output import is_quiet
+from bbrgym.output import NO_READER, has_no_reader, is_quiet
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -39,6 +40,8 @@ def run_with_hydra(task: Task, config_name: str, arguments: Sequence[str]) -> in
             except _Rejected as rejected:
                 raise rejected.error from rejected.error.__cause__
     except SystemExit as left:
+        if has_no_reader(left):
+            raise
         return left.code if isinstance(left.code, int) else int(left.code is not None)
     return 0
 
@@ -97,15 +100,21 @@ class Task:
             return self.function(plain, directory)
         except Exception as error:
             raise_if_interrupted()
+            if has_no_reader(error):
+                raise SystemExit(NO_READER) from error
             if is_job or not is_explained(error):  # that of a job comes after the other jobs
                 raise
-            print(f"bbrgym: {error}", file=sys.stderr)
+            print(f"bbrgym: {_text(error)}", file=sys.stderr)
             raise SystemExit(1) from error
 
 
 def _plain(command: str, config: DictConfig) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
+    from bbrgym.overrides import read_environment
+
+    config = copy.deepcopy(config)
+    read_environment(config)
     if missing := OmegaConf.missing_keys(config):
         raise ValueError(f"missing: {', '.join(f'{key}=…' for key in sorted(missing))} (see bbrgym {command} --help)")
     plain = OmegaConf.to_container(config, resolve=True)
@@ -127,12 +136,29 @@ def _check(task: Task, config: DictConfig) -> None:
 
     try:
         if config.hydra.mode is RunMode.MULTIRUN:
+            _check_folder(task, Path(str(config.hydra.sweep.dir)), "hydra.sweep.dir", is_of_sweep=True)
             _check_sweep(task, config)
         else:
-            _check_run(task, config, Path(os.path.relpath(str(OmegaConf.select(config, "hydra.run.dir")))))
+            directory = Path(os.path.relpath(str(OmegaConf.select(config, "hydra.run.dir"))))
+            _check_folder(task, directory, "output_dir", is_of_sweep=False)
+            _check_run(task, config, directory)
     except Exception as error:
         raise_if_interrupted()
         raise _Rejected(error) from error
+
+
+def _check_folder(task: Task, directory: Path, setting: str, is_of_sweep: bool) -> None:
+    """Check that a folder has no run of another kind, whose record this one would continue or replace."""
+    from bbrgym.agents.tracking import read_run
+
+    record = read_run(directory)
+    if record is None:
+        return
+    experiment = str(record.get("experiment")).partition("/")[0]
+    was_of_sweep = "sweeper" in (record.get("tags") or {})
+    if (experiment, was_of_sweep) != ("train" if task.command == "demo" else task.command, is_of_sweep):
+        kind = "a sweep" if was_of_sweep else "a run"
+        raise ValueError(f"'{directory}' holds {kind} of `bbrgym {experiment}`: choose another folder by {setting}=…")
 
 
 def _check_run(task: Task, config: DictConfig, directory: Path | None) -> None:
@@ -146,6 +172,8 @@ def _check_run(task: Task, config: DictConfig, directory: Path | None) -> None:
     with read_write(config), open_dict(config):
         del config["hydra"]
     task.check(_plain(task.command, config), directory)
+    if directory is not None:
+        check_folder(directory, "choose another folder with output_dir=FOLDER")
 
 
 def _check_sweep(task: Task, config: DictConfig) -> None:
@@ -156,8 +184,15 @@ def _check_sweep(task: Task, config: DictConfig) -> None:
     from hydra.core.plugins import Plugins
     from hydra.errors import InstantiationException
     from hydra.types import HydraContext
+    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    from bbrgym.overrides import check_values, read_environment
+
+    folder = Path(os.path.relpath(str(OmegaConf.select(config, "hydra.sweep.dir"))))
+    check_folder(folder, "choose another folder with hydra.sweep.dir=FOLDER")
+    for plugin in ("launcher", "sweeper"):
+        read_environment(config.hydra[plugin])
     loader = GlobalHydra.instance().config_loader()
     context = HydraContext(config_loader=loader, callbacks=Callbacks())
     sweeper: Any
@@ -165,10 +200,14 @@ def _check_sweep(task: Task, config: DictConfig) -> None:
         sweeper = Plugins.instance().instantiate_sweeper(config=config, hydra_context=context, task_function=task)
     except InstantiationException as error:
         raise error.__cause__ or error from None
-    if not hasattr(sweeper, "split_arguments"):
-        return  # of another package
-    given = [*(f"{key}={value}" for key, value in sweeper.params.items()), *config.hydra.overrides.task]
+    is_known = hasattr(sweeper, "split_arguments")  # Hydra's, or one of this package
+    params = sweeper.params.items() if is_known else ()
+    given = [*(f"{key}={value}" for key, value in params), *config.hydra.overrides.task]
     overrides = OverridesParser.create(config_loader=loader).parse_overrides(given)
+    for override in overrides:
+        check_values(override, loader.get_group_options(override.key_or_group))
+    if not is_known:
+        return
     rejection: Exception | None = None
     is_accepted = False
     composed: set[str] = set()
@@ -211,10 +250,17 @@ def run_explained(name: str, command: Callable[[], int]) -> int:
         return command()
     except Exception as error:
         raise_if_interrupted()
-        if not is_explained(error):
+        if has_no_reader(error) or not is_explained(error):
             raise
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {_text(error)}", file=sys.stderr)
         return 1
+
+
+def _text(error: Exception) -> str:
+    """Return the message of an error; an OSError of the system names a file and what is wrong with it."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"'{error.filename}': {error.strerror}"
+    return str(error)
 
 
 def is_explained(error: Exception) -> bool:
@@ -226,6 +272,7 @@ def is_explained(error: Exception) -> bool:
         return False
     known = (
         *(ValueError, EngineError, FileNotFoundError, ModuleNotFoundError, ConnectionError),
+        *(PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError),
         *(HydraException, OmegaConfBaseException),
     )
     return isinstance(error, known)

@@ -1,5 +1,7 @@
 """Ctrl-C and SIGTERM: a command ends with one line and exit status 130 or 143, whenever they come.
 
+The line says how the work is resumed, if it can be (`resumed_by`).
+
 A signal handler that raises an exception wherever the program happens to be is not enough. Libraries turn an exception
 in the middle of their import into another one, or swallow it, and so does Hydra while it opens a file; a second Ctrl-C
 would cut off the clean-up that the first one began; and what comes before the first or after the last line of a command
@@ -30,6 +32,9 @@ from typing import Any, Final, NoReturn
 TERMINATED: Final = 128 + signal.SIGTERM
 """Exit status of what SIGTERM ended, as shells report it."""
 
+SAME_COMMAND: Final = "the same command resumes it"
+"""What `resumed_by` takes for work that its own command resumes."""
+
 _WORDS: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 _RETRY_S: Final = 0.05
 """How often a signal that waits for an import is tried again."""
@@ -40,6 +45,7 @@ class _Interruption:
 
     Attributes:
         name: of the command, for its message.
+        resumption: how its work is resumed, for its message.
         pid: of the process that handles signals here; its forks do not.
         received: the first signal.
         repeated: how many came after it.
@@ -55,8 +61,9 @@ class _Interruption:
         self.in_progress = 0
         self.begin(self.name)
 
-    def begin(self, name: str) -> None:
+    def begin(self, name: str, resumption: str = "") -> None:
         self.name = name
+        self.resumption = resumption
         self.received: signal.Signals | None = None
         self.repeated = 0
         self.is_reported = False
@@ -92,7 +99,8 @@ class _Interruption:
         if not self.is_reported:
             self.is_reported = True
             # Not by sys.stderr: the handler may have interrupted a write to it.
-            os.write(2, f"{self.name}: {_WORDS[self.received]}\n".encode())
+            hint = f"; {self.resumption}" if self.resumption else ""
+            os.write(2, f"{self.name}: {_WORDS[self.received]}{hint}\n".encode(errors="replace"))
         return 128 + self.received
 
     def exit_now(self) -> NoReturn:
@@ -118,14 +126,15 @@ class _Interruption:
 _THIS: Final = _Interruption()
 
 
-def run_interruptible(name: str, command: Callable[[], int]) -> int:
+def run_interruptible(name: str, command: Callable[[], int], resumption: str = "") -> int:
     """Run a command, which Ctrl-C and SIGTERM end in order, and return its exit status.
 
-    It is 130 after Ctrl-C and 143 after SIGTERM, whatever the command did then. `name` is for the message.
+    It is 130 after Ctrl-C and 143 after SIGTERM, whatever the command did then. `name` and `resumption` (see
+    `resumed_by`) are for the message.
     """
     if not _is_main_thread() or _THIS.is_running:
         return command()
-    _THIS.begin(name)
+    _THIS.begin(name, resumption)
     unraisable = sys.unraisablehook
     status = None
     with _restoring_handlers():
@@ -146,6 +155,19 @@ def run_interruptible(name: str, command: Callable[[], int]) -> int:
         return _THIS.report()
     assert status is not None
     return status
+
+
+@contextmanager
+def resumed_by(text: str) -> Iterator[None]:
+    """Say how to resume the work of the block, in the line that ends a command: a clause, such as `SAME_COMMAND`.
+
+    In a block within another one the clause of the outer one counts.
+    """
+    before = _THIS.resumption
+    _THIS.resumption = before or text
+    yield  # an exception may be a signal's, which is reported later
+    if _THIS.received is None:
+        _THIS.resumption = before
 
 
 @contextmanager
@@ -184,12 +206,22 @@ def keeping_handlers() -> Iterator[None]:
 
 @contextmanager
 def deferring_signals() -> Iterator[None]:
-    """Deliver SIGINT and SIGTERM after the block, which their exceptions must not cut off; in the main thread."""
+    """Deliver SIGINT and SIGTERM after the block, which their exceptions must not cut off; in the main thread.
+
+    The third one ends a command at once, as elsewhere.
+    """
     arrived: list[int] = []
+
+    def defer(number: int, _: FrameType | None) -> None:
+        arrived.append(number)
+        if len(arrived) > 2 and _THIS.is_running:
+            _THIS.received = _THIS.received or signal.Signals(number)
+            _THIS.exit_now()
+
     try:
         with _restoring_handlers() as before:
             for number in before:
-                signal.signal(number, lambda number, _: arrived.append(number))
+                signal.signal(number, defer)
             yield
     finally:
         for number in arrived:

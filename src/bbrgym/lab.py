@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import partial
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.trace_file import load_trace
-from bbrgym.files import DAMAGES
+from bbrgym.files import DAMAGES, damage
 
 PAGE: Final = Path(__file__).parents[2] / "build" / "playground"
 """What `make playground` writes."""
 
-_MOST_RUNS: Final = 200
+_MOST_RUNS: Final = 2000
+"""The list has the newest ones."""
 _MOST_FLOWS: Final = 8
 """As in playground/scenario.js."""
 
 
 def make_server(page: Path = PAGE, root: Path | None = None, port: int = 0) -> ThreadingHTTPServer:
-    """Return a server of the page on 127.0.0.1.
+    """Return a server of the page on 127.0.0.1, which answers requests to names of this machine only.
+
+    A page of another site can make its own name lead to this machine (DNS rebinding). The request's Host says so.
 
     Args:
         page: the folder of `make playground`.
@@ -35,7 +43,7 @@ def make_server(page: Path = PAGE, root: Path | None = None, port: int = 0) -> T
     Raises:
         FileNotFoundError: the page is not built.
     """
-    if not (page / "engine.wasm").is_file():
+    if not (page / "index.html").is_file():
         raise FileNotFoundError(f"no playground in '{page}': build it with `make playground` in a checkout")
     return ThreadingHTTPServer(("127.0.0.1", port), partial(_Handler, directory=str(page), root=root))
 
@@ -45,27 +53,44 @@ class _Handler(SimpleHTTPRequestHandler):
         self._root = root
         super().__init__(*arguments, **settings)
 
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # the browser has left the page
+            super().handle()
+
+    def parse_request(self) -> bool:
+        if not super().parse_request():
+            return False
+        known, given = _hosts(*self.connection.getsockname()), self.headers.get_all("Host", [])
+        if len(given) == 1 and given[0].lower() in known:
+            return True
+        host = ", ".join(given) or "none"
+        self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain=f"Host must be one of {', '.join(known)}, got {host}")
+        return False
+
     def do_GET(self) -> None:
         if self._root is None:
             super().do_GET()
         elif self.path == "/":
-            self.send_response(302)
+            self.send_response(HTTPStatus.FOUND)
             self.send_header("Location", "/?lab")
             self.end_headers()
+        elif self.path == "/saved/":
+            runs = saved_runs(self._root)
+            named = name_runs(runs[:_MOST_RUNS], self._root)
+            self._send({"runs": [asdict(run) for run in named], "count": len(runs)})
         elif self.path.startswith("/saved/"):
-            number, runs = self.path.removeprefix("/saved/"), saved_runs(self._root)
-            if not number:
-                self._send([title_of(path, self._root) for path in runs])
-            elif number.isdigit() and int(number) < len(runs):
-                self._send(plain_run(runs[int(number)]))
+            key = unquote(self.path.removeprefix("/saved/"))
+            path = next((path for path in saved_runs(self._root) if key_of(path, self._root) == key), None)
+            if path is None:
+                self._send({"error": f"there is no run '{key}' any more"}, HTTPStatus.NOT_FOUND)
             else:
-                self.send_error(404)
+                self._send(plain_run(path))
         else:
             super().do_GET()
 
-    def _send(self, content: Any) -> None:
+    def _send(self, content: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
         body = json.dumps(content, allow_nan=False).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -75,25 +100,91 @@ class _Handler(SimpleHTTPRequestHandler):
         """Log nothing: the page asks for many files."""
 
 
+def _hosts(address: str, port: int) -> list[str]:
+    """Return what the Host of a request may be: the server's address, or the loopback's, with the port."""
+    names = dict.fromkeys([address, "127.0.0.1", "localhost", "[::1]"])
+    return [f"{name}:{port}" for name in names] + ([*names] if port == 80 else [])
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A saved run in the page's list.
+
+    Attributes:
+        key: its path in runs/, which stays the same when other runs are saved.
+        group: its benchmark and scenario, or its evaluation.
+        title: its competitor and seed, or what it has.
+    """
+
+    key: str
+    group: str
+    title: str
+
+
 def saved_runs(root: Path) -> list[Path]:
     """Return the traces of evaluations and benchmarks in runs/, the newest first."""
     runs = root / "runs"
-    found = [*runs.glob("evaluate/**/traces/*.parquet"), *runs.glob("benchmark/**/trace.parquet")]
-    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[:_MOST_RUNS]
+    found = {}
+    for path in (*runs.glob("evaluate/**/traces/*.parquet"), *runs.glob("benchmark/**/runs/*/trace.parquet")):
+        try:
+            found[path] = path.stat().st_mtime
+        except OSError:  # deleted meanwhile
+            continue
+    return sorted(found, key=lambda path: found[path], reverse=True)
 
 
-def title_of(path: Path, root: Path) -> str:
-    """Return a line about a trace: where it lies, its flows, rate, seed and engine."""
+def key_of(path: Path, root: Path) -> str:
+    """Return the key of a trace: its path in runs/."""
+    return path.relative_to(root / "runs").as_posix()
+
+
+def name_runs(paths: Iterable[Path], root: Path) -> list[SavedRun]:
+    """Return traces with names, by group; the group of the newest trace is the first.
+
+    A benchmark's runs have the names and the order of its plan. One that its plan lacks is of an earlier one.
+    """
+    plans: dict[Path, dict[str, list[tuple[int, str, str]]]] = {}
+    groups: dict[str, list[tuple[int, SavedRun]]] = {}
+    for path in paths:
+        folder = path.parents[2]  # of FOLDER/runs/<key>/trace.parquet; of an evaluation, one above it
+        key = key_of(path, root)
+        if key.startswith("benchmark/"):
+            if folder not in plans:
+                plans[folder] = _names_of_plan(folder)
+            place = folder.relative_to(root / "runs").as_posix()
+            named = plans[folder].get(path.parent.name) or [(0, "not in its plan", _describe(path))]
+        else:
+            place = path.parent.parent.relative_to(root / "runs").as_posix()
+            named = [(0, "", _describe(path))]
+        for order, scenario, title in named:
+            group = ": ".join(filter(None, [place.replace("/", " ", 1), scenario]))
+            groups.setdefault(group, []).append((order, SavedRun(key, group, title)))
+    return [run for group in groups.values() for _, run in sorted(group, key=lambda one: one[0])]
+
+
+def _names_of_plan(benchmark: Path) -> dict[str, list[tuple[int, str, str]]]:
+    """Return place, scenario and title of each run of a benchmark's plan, by key; a run may have several names."""
+    names: dict[str, list[tuple[int, str, str]]] = {}
+    try:
+        plan = json.loads((benchmark / "benchmark.json").read_text(encoding="utf-8"))
+        for place, run in enumerate(plan["runs"]):
+            title = f"{run['competitor']}, seed {run['seed']}"
+            names.setdefault(str(run["key"]), []).append((place, str(run["scenario"]), title))
+    except DAMAGES:
+        return {}
+    return names
+
+
+def _describe(path: Path) -> str:
+    """Return a trace in words: its flows, rate, seed and engine."""
     from pyarrow.parquet import read_schema
 
-    kind, name = path.relative_to(root / "runs").parts[:2]
     try:
         origin = json.loads(read_schema(path).metadata[b"bbrgym"])
         algorithms = " + ".join(flow["algorithm"] for flow in origin["scenario"]["flows"][:_MOST_FLOWS])
-        text = f"{algorithms}, {origin['scenario']['rate_mbps']:g} Mbit/s, seed {origin['seed']}, {origin['engine']}"
-    except (OSError, *DAMAGES):
-        text = "cannot be read"
-    return f"{kind} {name}: {text}"
+        return f"{algorithms}, {origin['scenario']['rate_mbps']:g} Mbit/s, seed {origin['seed']}, {origin['engine']}"
+    except DAMAGES:
+        return f"{path.stem}: cannot be read"
 
 
 def plain_run(path: Path) -> dict[str, Any]:
@@ -103,8 +194,8 @@ def plain_run(path: Path) -> dict[str, Any]:
     """
     try:
         trace = load_trace(path)
-    except (OSError, ValueError) as error:
-        return {"error": str(error)}
+    except DAMAGES as error:
+        return {"error": f"{path} cannot be read: {damage(error)}"}
     if len(trace.scenario.flows) > _MOST_FLOWS:
         return {"error": f"the page shows at most {_MOST_FLOWS} flows, and this run has {len(trace.scenario.flows)}"}
     return {

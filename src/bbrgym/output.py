@@ -1,8 +1,13 @@
-"""What a command prints: text, nothing but warnings and errors, or one JSON object at its end."""
+"""What a command prints: text, nothing but warnings and errors, or one JSON object at its end; and to whom."""
 
 from __future__ import annotations
 
+import codecs
+import io
+import logging
 import os
+import select
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
@@ -52,3 +57,60 @@ def is_json() -> bool:
 def is_quiet() -> bool:
     """Return whether only warnings and errors are printed."""
     return _IS_QUIET.get()
+
+
+NO_READER: Final = 128 + signal.SIGPIPE
+"""Exit status of a command whose output nobody reads to its end, as shells report it: `bbrgym … | head`."""
+
+_PLAIN: Final = {"…": "...", "µ": "u", "─": "-"}
+
+
+def prepare_output() -> None:
+    """Let a command print in any encoding, and log errors end it where nobody reads what it logs.
+
+    What the encoding of the terminal lacks is printed in plain characters.
+    """
+    codecs.register_error("bbrgym-plain", _in_plain_characters)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="bbrgym-plain")
+    logging.StreamHandler.handleError = _handle_log_error  # type: ignore[method-assign, assignment]
+
+
+def _handle_log_error(handler: logging.Handler, record: logging.LogRecord) -> None:
+    """Raise what a print would raise, instead of printing a traceback per message."""
+    error = sys.exc_info()[1]
+    if error is not None and has_no_reader(error):
+        raise error
+    logging.Handler.handleError(handler, record)
+
+
+def _in_plain_characters(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_PLAIN.get(one, "?") for one in error.object[error.start : error.end]), error.end
+
+
+def has_no_reader(error: BaseException) -> bool:
+    """Return whether an error is that the reader of this process's output has gone, and not of another pipe."""
+    if isinstance(error, SystemExit):  # what Rich makes of it
+        return isinstance(error.__context__, BrokenPipeError)
+    return isinstance(error, BrokenPipeError) and any(map(_is_abandoned, _OUTPUTS))
+
+
+def discard_output() -> None:
+    """Let what is left of the output go nowhere, so that its end raises nothing more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in filter(_is_abandoned, _OUTPUTS):
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+_OUTPUTS: Final = (1, 2)
+"""The descriptors of standard output and error, to which Python's streams need not lead."""
+
+
+def _is_abandoned(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, 0)  # errors are always reported
+    return any(events & select.POLLERR for _, events in poll.poll(0))

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import Container, DictConfig, OmegaConf
+from omegaconf import Container, DictConfig, OmegaConf, read_write
+from omegaconf.errors import OmegaConfBaseException
 
-from bbrgym.checks import check_name
+from bbrgym.checks import check_name, close_name
 from bbrgym.conf import choices, defaults, groups
 from bbrgym.envs.distribution import KINDS
 from bbrgym.envs.scenario import Flow
@@ -37,6 +37,75 @@ def value_of(text: str) -> str:
     # A backslash counts only before a quote or an interpolation.
     literal = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
     return QuotedString(literal, Quote.double).with_quotes()
+
+
+TEXTS: Final = ("name", "output_dir", "directory", "agent_path", "agent", "resume", "uri")
+"""Settings that are texts, even if they look like a number."""
+
+
+def read_values(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the values of overrides by their keys.
+
+    Raises:
+        ValueError: an override is a sweep.
+        OmegaConfBaseException: there is no such variable.
+    """
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    if sweep := next((one for one in parsed if one.is_sweep_override()), None):
+        raise ValueError(f"{sweep.input_line}: give one value: a resumed training cannot be a sweep")
+    config = OmegaConf.create({one.key_or_group: one.value() for one in parsed})
+    read_environment(config)
+    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+
+
+def read_environment(config: Container) -> None:
+    """Replace values that are an environment variable, `${oc.env:NAME}`, by what its text means in an override.
+
+    So `seed=${oc.env:SEED}` is a number, as `seed=7` is. The settings of `TEXTS` stay texts.
+
+    Raises:
+        OmegaConfBaseException: there is no such variable.
+    """
+    node: Any = config
+    for key in range(len(node)) if OmegaConf.is_list(node) else list(node):
+        child = node._get_node(key)
+        if child._is_interpolation():
+            if str(key).rpartition(".")[2] not in TEXTS and re.fullmatch(r"\$\{oc\.env:[^{}]*\}", str(child._value())):
+                with read_write(node):
+                    node[key] = _meaning(node[key])
+        elif OmegaConf.is_config(child) and not child._is_none() and not child._is_missing():
+            read_environment(child)
+
+
+def _meaning(text: object) -> Any:
+    """Return what a text means as the value of an override; the text if it is not one value."""
+    try:
+        override = OverridesParser.create().parse_override(f"key={text}")
+    except HydraException:
+        return text
+    return text if override.is_sweep_override() else override.value()
+
+
+def check_values(override: Override, options: Sequence[str]) -> None:
+    """Check that an override which is a sweep has values.
+
+    Args:
+        override: the override.
+        options: the choices of its group; none if its key is no group.
+
+    Raises:
+        ValueError: `agent=glob(x*) matches none of cma, ppo, sac`.
+    """
+    sweep = override.value()
+    if isinstance(sweep, Glob):
+        if not options:
+            raise ValueError(
+                f"{override.input_line}: glob(…) chooses from a group, and {override.key_or_group} is none"
+            )
+        if not sweep.filter(list(options)):
+            raise ValueError(f"{override.input_line} matches none of {', '.join(options)}")
+    elif isinstance(sweep, RangeSweep) and not list(sweep.range()):
+        raise ValueError(f"{override.input_line} has no values: its end is not part of it")
 
 
 @contextmanager
@@ -62,15 +131,52 @@ def _explanation(error: Exception, config_name: str, arguments: Sequence[str]) -
     if isinstance(error, TypeError) and (found := re.match(r"Index '(.*)' \(str\) is not an int", str(error))):
         argument = next((one for one in arguments if f".{found[1]}" in one.partition("=")[0]), "an override")
         return f"{argument}: entries of a list have the numbers 0, 1, …, got {found[1]!r}"
+    if isinstance(error, TypeError) and str(error).startswith("list indices must be integers"):
+        argument = next((one for one in arguments if re.match(r"~.*\.\d+(=|$)", one)), "an override")
+        key = argument.removeprefix("~").partition("=")[0].rpartition(".")[0]
+        return f"{argument}: an entry of a list cannot be deleted; to have others, give all of them: '{key}=[…]'"
+    if isinstance(error, OmegaConfBaseException):
+        return _interpolation(error, arguments)
+    if missing := re.match(r"Could not delete from config\. '([^']+)' does not exist", str(error)):
+        return f"~{missing[1]} deletes nothing: the configuration has no {missing[1]!r}"
     found = re.match(r"(?:Could not override|Error merging override) '?([^'=\s]+)", str(error))
     if not isinstance(error, HydraException) or not found:
         return None
+    if found[1].startswith("~hydra"):
+        return f"{found[1]}: a setting of Hydra cannot be deleted; give it a value: {found[1].removeprefix('~')}=…"
     if "Cannot merge" in str(error.__cause__):
         return _replacing(found[1], arguments)
     node = getattr(error.__cause__, "parent_node", None)
     if not isinstance(node, Container):
         return None
     return _unknown_key(found[1], cast(DictConfig, node._get_root()), config_name, arguments)
+
+
+def _interpolation(error: OmegaConfBaseException, arguments: Sequence[str]) -> str | None:
+    """Say what is wrong with a value that is computed from others."""
+    text, _, place = str(error).partition("\n")
+    where = re.match(r"\s*full_key: (\S+)", place)
+    if where is None:
+        return None
+    if (found := re.match(r"Interpolation key '(.+)' not found", text)) is None:
+        variable = re.search(r"Environment variable '(.*)' not found", text)
+        key = f"oc.env:{variable[1]}" if variable else ""
+        text = f"there is no environment variable {variable[1]!r}" if variable else text
+    elif deletion := _deletion(found[1], arguments):
+        return f"{deletion} deletes {found[1]}, which {where[1]} needs: leave {deletion} out"
+    else:
+        key, text = found[1], f"the configuration has no {found[1]!r}"
+    argument = next((one for one in arguments if key and key in one.partition("=")[2]), where[1])
+    return f"{argument}: {text}"
+
+
+def _deletion(key: str, arguments: Sequence[str]) -> str | None:
+    """Return the override that deletes a key, or a group that it is in."""
+    for argument in arguments:
+        deleted = argument.removeprefix("~").partition("=")[0]
+        if argument.startswith("~") and f"{key}.".startswith(f"{deleted}."):
+            return argument
+    return None
 
 
 def _unknown_choice(error: MissingConfigException, arguments: Sequence[str]) -> str | None:
@@ -121,10 +227,12 @@ def _unknown_key(key: str, root: DictConfig, config_name: str, arguments: Sequen
                 flows = shlex.join([f"~{place}", f"+{place}=[{{algorithm: agent, rtt_ms: 10}}]"])
                 advice = f"all flows, {flows}, or choose a scenario with flows of its own, as scenario=duel"
             return f"{place} is drawn ({{{next(iter(node))}: …}}), so it has no {part!r}: give {advice}"
+        if deletion := _deletion(".".join(parts[: index + 1]), arguments):
+            return f"{argument}: {deletion} deletes {'.'.join(parts[: index + 1])}: leave {deletion} out"
         known = [str(name) for name in [*node, *([] if place else defaults(config_name))] if str(name) != "hydra"]
         if parts[index - 2 : index - 1] == ["flows"] and part in (field.name for field in dataclasses.fields(Flow)):
             return f"{place} does not give {part} yet: add it with +{argument}"
-        wanted = _similar(root, parts)
+        wanted = _similar(root, parts) or [*filter(None, [None if place else close_name(part, known)])]
         hint = f" (did you mean {' or '.join(wanted)}?)" if wanted else ""
         adding = "" if wanted else f"; to add a key that is not in its file: +{argument}"
         where = f" in {place}" if place else ""
@@ -150,10 +258,11 @@ def _similar(root: DictConfig, parts: Sequence[str]) -> list[str]:
     close = [
         ".".join(found)
         for found in names
-        if len(found) == len(parts) and all(map(difflib.get_close_matches, parts, ([name] for name in found)))
+        if len(found) == len(parts) and all(map(close_name, parts, ([name] for name in found)))
     ]
     elsewhere = [".".join(found) for found in names if found[-1] == parts[-1]]
-    return difflib.get_close_matches(".".join(parts), close, n=1) or elsewhere[:3]
+    closest = close_name(".".join(parts), close)
+    return elsewhere[:3] if closest is None else [closest]
 
 
 def _paths(node: Any, prefix: str = "") -> Iterator[str]:

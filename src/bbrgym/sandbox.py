@@ -10,9 +10,12 @@ import ctypes
 import os
 import platform
 import resource
+import signal
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -23,7 +26,7 @@ def confine(mebibytes: int, seconds: int, readable: Sequence[Path]) -> list[str]
 
     Args:
         mebibytes: how much more memory it may take.
-        seconds: how much processor time it may take.
+        seconds: how much processor time it may take; SIGXCPU ends it then.
         readable: the folders and files that it may read; it may write none.
 
     Returns:
@@ -31,17 +34,54 @@ def confine(mebibytes: int, seconds: int, readable: Sequence[Path]) -> list[str]
     """
     missing = []
     _limit(resource.RLIMIT_AS, _address_space() + mebibytes * 2**20)
-    _limit(resource.RLIMIT_CPU, int(_used_seconds()) + seconds + 1)
+    _limit(resource.RLIMIT_CPU, round(_used_seconds()) + seconds, spare=1)
     for kind in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_MSGQUEUE):
         _limit(kind, 0)
     _limit(resource.RLIMIT_NPROC, 0)  # of no effect for root: `forbid_calls` is
-    _prctl(_PR_SET_PDEATHSIG, 9)
     if _LIBC.unshare(_CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWIPC) != 0:
         missing.append("no user namespaces: the network is only closed by the filter of system calls")
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     if not _restrict_files(readable):
         missing.append("no Landlock: files can be opened while the code is loaded")
     return missing
+
+
+def end_with_parent() -> None:
+    """Let the kernel end this process as soon as its parent has ended."""
+    _prctl(_PR_SET_PDEATHSIG, 9)
+
+
+class TimeLimit:
+    """Ends the code of somebody else's Python function that does not return; in the main thread of a process.
+
+    It raises `NeverReturnsError` where the code is. Where the interpreter cannot raise it, as in a long loop in C, the
+    process ends by SIGVTALRM after twice the processor time.
+    """
+
+    def __init__(self) -> None:
+        for number in (signal.SIGPROF, signal.SIGALRM):
+            signal.signal(number, self._raise)
+        self._text = ""
+
+    @contextmanager
+    def within(self, seconds: float, what: str) -> Iterator[None]:
+        """Let the block take `seconds` of processor time, and twice as long by the clock; `what` is for the error."""
+        self._text = f"{what} took longer than {seconds:g} s"
+        signal.setitimer(signal.ITIMER_VIRTUAL, 2 * seconds)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        signal.setitimer(signal.ITIMER_REAL, 2 * seconds)
+        try:
+            yield
+        finally:
+            for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF, signal.ITIMER_VIRTUAL):
+                signal.setitimer(timer, 0.0)
+
+    def _raise(self, number: int, frame: FrameType | None) -> None:
+        raise NeverReturnsError(self._text)
+
+
+class NeverReturnsError(BaseException):
+    """Code has taken longer than it may. No `except Exception` of that code catches it."""
 
 
 def forbid_calls(is_loading: bool) -> list[str]:
@@ -76,11 +116,11 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl {option}: {os.strerror(ctypes.get_errno())}")
 
 
-def _limit(kind: int, value: int) -> None:
+def _limit(kind: int, value: int, spare: int = 0) -> None:
+    """Set a limit; `spare` is how much later the kernel no longer sends a signal that can be caught, but SIGKILL."""
     _, hard = resource.getrlimit(kind)
-    if hard != resource.RLIM_INFINITY:
-        value = min(value, hard)
-    resource.setrlimit(kind, (value, value))
+    most = value + spare if hard == resource.RLIM_INFINITY else min(value + spare, hard)
+    resource.setrlimit(kind, (min(value, most), most))
 
 
 def _address_space() -> int:

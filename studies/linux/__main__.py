@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bbrgym import EngineError
-from bbrgym.interruption import run_interruptible
+from bbrgym.interruption import SAME_COMMAND, run_interruptible
 from studies.linux.cases import all_cases
 from studies.linux.report import write_report
 from studies.linux.runs import load_runs, measure_linux
@@ -43,4 +43,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_interruptible("linux", main))
+    sys.exit(run_interruptible("linux", main, SAME_COMMAND))

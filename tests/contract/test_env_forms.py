@@ -442,8 +442,14 @@ class TestIds:
         vector_again = gymnasium.make_vec(EnvSpec.from_json(vector.spec.to_json()))  # type: ignore[union-attr]
         assert vector_again.metadata == vector.metadata
 
-    def test_every_scenario_has_an_id(self) -> None:
+    def test_an_id_is_the_scenario_of_its_name_or_says_what_else_it_is(self) -> None:
         assert {*environment_ids(), NS3GYM_ID} == set(IDS)
+        names = [arguments["scenario"] for arguments in environment_ids().values() if arguments]
+        for arguments in environment_ids().values():
+            agents = Distribution.of(arguments.get("scenario", "default")).agents
+            assert arguments.get("other_agents") == ("bbr" if agents > 1 else None)
+        assert set(scenario_names()) - set(names) == {"pair"}
+        assert Distribution.of("pair").with_one_agent("bbr") == Distribution.of("duel")
 
     def test_only_the_first_agent_stays_one(self) -> None:
         agents = [{"algorithm": "agent", "parameters": {"preference": p}} for p in (0.0, {"uniform": [0.5, 1.0]}, 1.0)]
@@ -458,8 +464,8 @@ class TestIds:
             assert seen == {("cubic", "agent", other, other), ("agent", other, other)}
             assert env.spec is None  # Gymnasium did not make it
         for refused in (
-            lambda: BottleneckEnv("duel", other_agents=None, engine="native"),
-            lambda: BottleneckEnv.from_spec(EpisodeSpec("duel", engine="native")),
+            lambda: BottleneckEnv("pair", other_agents=None, engine="native"),
+            lambda: BottleneckEnv.from_spec(EpisodeSpec("pair", engine="native")),
         ):
             with pytest.raises(ValueError, match="other_agents='bbr'"):
                 refused()

@@ -12,9 +12,11 @@ from typing import Any, ClassVar
 from unittest.mock import Mock
 
 import pandas as pd
+import pyarrow.parquet
 import pytest
 from fake_engine import FakeEngine
 from in_process import ExecutorInThisProcess
+from other_json import OTHER_JSON
 from policies import PINNED, make_agent
 from rich.console import Console
 
@@ -175,6 +177,31 @@ def test_finished_runs_are_not_repeated(tmp_path: Path) -> None:
     assert "1 of 4 runs are already done" in said(console)
     kept = second.results.query("seed == 1").reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, first.results)
+
+
+def test_stored_json_of_another_shape_is_refused_or_run_again(tmp_path: Path, finished: BenchmarkResult) -> None:
+    config = changed(scenarios={"alone": CONFIG["scenarios"]["alone"]}, competitors=["bbr"], seeds=[1])
+    first = run(config, tmp_path)
+    folder = tmp_path / "runs" / first.results["key"].iloc[0]
+    for text in OTHER_JSON:
+        (folder / "metrics.json").write_text(text)
+        assert load_benchmark(tmp_path).results.empty
+    pd.testing.assert_frame_equal(run(config, tmp_path).results, first.results)
+    for name in ("benchmark.json", "failures.json"):
+        good = (tmp_path / name).read_text()
+        for text in OTHER_JSON:
+            if (name, text) == ("failures.json", "[]"):
+                continue
+            (tmp_path / name).write_text(text)
+            with pytest.raises(ValueError, match=f"{name}' is damaged: "):
+                load_benchmark(tmp_path)
+        (tmp_path / name).write_text(good)
+    table = pyarrow.parquet.read_table(folder / "trace.parquet")
+    for text in OTHER_JSON:
+        odd = table.replace_schema_metadata({b"bbrgym": text.encode()})
+        pyarrow.parquet.write_table(odd, tmp_path / "odd.parquet")
+        with pytest.raises(ValueError, match=r"odd\.parquet"):
+            load_trace(tmp_path / "odd.parquet")
 
 
 def test_runs_of_another_benchmark_are_linked(tmp_path: Path, finished: BenchmarkResult) -> None:
@@ -394,6 +421,10 @@ BBR = {"algorithm": "bbr"}
         ({"roles": [1]}, r"roles in scenario 'alone' .*\[0, 1\), got 1"),
         ({"executor": {"name": "slurm", "cluster": "x"}}, "executor.cluster 'x'"),
         ({"agent": "nowhere"}, "no trained agent in 'nowhere'"),
+        (
+            {"scenarios": {"early": {"duration_s": 4, "flows": [{"stop_s": 0.5}, {"stop_s": 1.0}]}}},
+            r"scenario 'early': no flow sends after the warm-up: warmup=0\.25 .*last stop_s is 1:",
+        ),
     ],
 )
 def test_a_bad_configuration_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -418,6 +449,20 @@ def results_of(jain: dict[str, list[float]], queue: dict[str, list[float]]) -> p
         for flow in (0, 1)
     ]  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def test_the_summary_says_where_all_seeds_give_the_same_run() -> None:
+    results = results_of({"calm": [0.5, 0.5], "noisy": [0.5, 0.6]}, {"calm": [1, 1], "noisy": [1, 2]})
+
+    def shown(frame: pd.DataFrame) -> str:
+        console = Console(file=io.StringIO(), width=120)
+        print_summary(frame, console)
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue()
+
+    assert "identical rows in 1 of 2 pairs of scenario and competitor, for example calm in s" in shown(results)
+    assert "identical" not in shown(results[results["competitor"] == "noisy"])
+    assert "identical" not in shown(results[results["seed"] == 0])
 
 
 def test_summary_has_means_and_intervals_in_the_stated_order() -> None:

@@ -28,6 +28,18 @@ from bbrgym.executors import EXECUTORS
         (check_keys, ("train", [1], ["steps"]), {}, "train must be a mapping with keys of steps, got [1]"),
         (check_name, ("algorithm", "bbr9", ["bbr", "cubic"]), {},
          "unknown algorithm 'bbr9' (did you mean 'bbr'?); known: bbr, cubic"),
+        *[
+            (check_name, ("algorithm", name, ["bbr", "bbr-acw", "f-bbr2", "parking_lot"]), {},
+             f"unknown algorithm {name!r} (did you mean {meant!r}?); known: bbr, bbr-acw, f-bbr2, parking_lot")
+            for name, meant in {
+                "BBR": "bbr",
+                "bbr_acw": "bbr-acw",
+                "BBR ACW": "bbr-acw",
+                "F_BBR2": "f-bbr2",
+                "Parking-Lot": "parking_lot",
+            }.items()
+        ],
+        (check_name, ("algorithm", "x", ["bbr"]), {}, "unknown algorithm 'x'; known: bbr"),
         (check_number, ("rate_mbps", -1), {"above": 0}, "rate_mbps must be > 0, got -1"),
         (check_number, ("x", math.inf), {"at_least": 0}, "x must be a finite number >= 0, got inf"),
         (check_number, ("x", 0), {"above": 0, "or_none": True}, "x must be > 0 or null, got 0"),

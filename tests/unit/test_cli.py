@@ -2,22 +2,28 @@
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from hydra import compose, initialize_config_module
 from in_process import ExecutorInThisProcess
+from omegaconf import OmegaConf
 from training import Killed, kill
 
 import bbrgym
 from bbrgym.agents import mlflow_store
 from bbrgym.agents.tracking import Tracker, read_run
+from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.cli import COMMANDS, main
 from bbrgym.conf import choices
 from bbrgym.files import sqlite_url
+from bbrgym.hydra_task import run_explained
 
 SMALL = [
     *("engine.name=fake", "scenario=single", "scenario.duration_s=2", "tracking=none", "agent.n_steps=32"),
@@ -51,6 +57,29 @@ def test_every_command_has_help_with_its_groups(name: str, capsys: pytest.Captur
         assert [choice for choice in choices(group) if choice not in text] == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "config_name"),
+    [
+        (["train"], "config"),
+        (["train", "agent=sac"], "config"),
+        (["train", "agent=cma"], "config"),
+        (["demo"], "config"),
+        (["evaluate"], "evaluate"),
+    ],
+)
+def test_help_shows_the_values_that_the_command_uses(
+    arguments: list[str], config_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--help"]) == 0
+    shown = dict(re.findall(r"^  ([\w.]+)=(\S+)", capsys.readouterr().out, re.MULTILINE))
+    overrides = ["experiment=demo"] if arguments == ["demo"] else arguments[1:]
+    with initialize_config_module("bbrgym.conf", version_base="1.3"):
+        composed = compose(config_name, overrides)
+    defaults = {"train": ["seed", "train.total_steps", "train.n_envs"], "evaluate": ["seeds", "warmup"]}
+    for key in defaults.get(arguments[0], ["train.max_minutes", "benchmark.seeds"]):
+        assert json.loads(shown[key]) == OmegaConf.select(composed, key), key
+
+
 def test_version_of_the_module() -> None:
     done = subprocess.run([sys.executable, "-m", "bbrgym.cli", "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"bbrgym {bbrgym.__version__}\n")
@@ -68,6 +97,69 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+CLOSED = """
+import io, os, sys
+from bbrgym.cli import COMMANDS, main
+def run(*arguments):
+    reader, writer = os.pipe()
+    os.close(reader)  # as `| head` does after its lines
+    os.dup2(writer, 1)
+    os.close(writer)
+    sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False))
+    status = main(arguments)
+    sys.stdout.close()
+    print(status, *arguments[:2], file=sys.stderr)
+for name in COMMANDS:
+    run(name, "--help")
+for arguments in ([], ["--version"], ["traces"], ["traces", "--synthetic", "made"], ["header"], ["report", "nowhere"]):
+    run(*arguments)
+small = sys.argv[1:]
+run("train", *small, "output_dir=first")
+run("train", *small, "output_dir=second", "--json")
+run("train", "-m", *small, "seed=1,2")
+run("benchmark", "experiment=demo", "benchmark.competitors=[bbr]", "benchmark.seeds=[1]", "tracking=none",
+    "benchmark.engine=native", "benchmark.scenarios.duel_20mbps_5bdp.duration_s=2", "benchmark.executor.workers=1")
+"""
+
+
+def test_a_command_whose_output_nobody_reads_ends_without_a_traceback() -> None:
+    search = ["agent=cma", "agent.population=4", "agent.scenarios=1", "scenario=single", "scenario.duration_s=2"]
+    search += ["train.total_steps=64", "train.eval_episodes=1", "tracking=none"]
+    done = subprocess.run([sys.executable, "-c", CLOSED, *search], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Broken pipe" not in done.stderr
+    statuses = [
+        line for line in done.stderr.splitlines() if line[:4] in ("141 ", "1 re", "0 tr", "1 tr", "0 be", "1 be")
+    ]
+    assert [line for line in statuses if not line.startswith("141")] == ["1 report nowhere"]  # it printed nothing
+    assert len(statuses) == len(COMMANDS) + 6 + 4 - 1
+
+
+def test_the_end_of_another_pipe_is_not_taken_for_that_of_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> int:
+        raise BrokenPipeError("of a worker")
+
+    assert run_explained("bbrgym", fail) == 1
+    assert "of a worker" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_terminal_of_any_encoding_gets_tables(encoding: str) -> None:
+    code = (
+        "import sys; from bbrgym.cli import main; from bbrgym.output import prepare_output\n"
+        "prepare_output()\nprint('µ … ─ 本')\nsys.exit(main(['traces', '--synthetic', 'made']))"
+    )
+    env = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env)
+    assert done.returncode == 0, done.stderr
+    first, *table = done.stdout.decode(encoding).splitlines()
+    plain = {"ascii": "u ... - ?", "latin-1": "µ ... - ?", "utf-8": "µ … ─ 本"}
+    assert first == plain[encoding]
+    assert any("leo.csv" in line for line in table)
+    assert ("─" in "".join(table)) == (encoding == "utf-8")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -81,8 +173,13 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
         (["benchmark", "scenario=single"], "a benchmark needs scenarios"),
         (["ui", "--root", "nowhere"], "there is no 'nowhere'"),
         (["train", "-m", "experiment=demo,paper/acw-jain"], "experiment=paper/acw-jain belongs to bbrgym benchmark"),
+        (["train", "scenario=single", "~agent"], "~agent deletes agent.algorithm, which hydra.run.dir needs"),
+        (["train", "scenario=single", "tracking=none", "seed=${oc.env:NO_SUCH}"], "no environment variable 'NO_SUCH'"),
+        (["benchmark", "~benchmark"], "~benchmark deletes benchmark.name, which hydra.run.dir needs"),
+        (["demo", "scenario=single", "tracking=none", "~benchmark.name"], "a benchmark must have a name"),
         (["report"], "no benchmark in runs/benchmark"),
         (["report", "nowhere"], "nowhere is not a benchmark"),
+        (["export", str(REFERENCE), "nowhere/x.h"], "bbrgym: 'nowhere/x.h': No such file or directory\n"),
     ],
 )
 def test_a_mistake_gets_one_message_and_no_traceback_and_leaves_nothing(
@@ -93,6 +190,53 @@ def test_a_mistake_gets_one_message_and_no_traceback_and_leaves_nothing(
     assert message in error
     assert "Traceback" not in error
     assert not list(Path().iterdir())
+
+
+SHORT = ["scenario=single", "scenario.duration_s=1", "tracking=none"]
+FRIENDLY = ["experiment=friendliness", "benchmark.competitors=[bbr]", "benchmark.seeds=[1]", "tracking=none"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evaluate", f"agent_path={REFERENCE}", *SHORT], "'runs' is not a folder; choose .* output_dir=FOLDER"),
+        (["evaluate", f"agent_path={REFERENCE}", *SHORT, "output_dir=/proc/x"], "proc/x': .*; choose another folder"),
+        (["evaluate", f"agent_path={REFERENCE}", *SHORT, "seeds=[1],[2]", "-m"], "'runs' is not .* hydra.sweep.dir=FO"),
+        (["benchmark", *FRIENDLY], "'runs' is not a folder; choose another folder with output_dir=FOLDER"),
+        (["benchmark", *FRIENDLY, "output_dir=o", "directory=/proc/x"], "'/proc/x/runs': .* with directory=FOLDER"),
+        (["train", *SMALL], "'runs' is not a folder; choose another folder with output_dir=FOLDER"),
+        (["demo", *SHORT, "output_dir=o"], "'runs/benchmark/demo/runs': 'runs' is not a folder"),
+        (
+            ["send", "127.0.0.1:1", "--rows", "runs/x.parquet"],
+            "'runs/x.parquet': there is no folder 'runs'",
+        ),
+    ],
+)
+def test_outputs_are_tried_before_the_work(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("runs").write_text("a file")
+    assert main(arguments) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(f"bbrgym: .*cannot write .*{message}", line)
+    assert [path.name for path in Path().iterdir()] == ["runs"]
+
+
+def test_an_environment_variable_is_a_number_in_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SEED": "5", "STEPS": "64", "TEAM": "true"}.items():
+        monkeypatch.setenv(name, value)
+    given = ["seed=${oc.env:SEED}", "train.total_steps=${oc.env:STEPS}", "agent.team_reward=${oc.env:TEAM}"]
+    assert main(["train", *SMALL, *given]) == 0
+    record = read_run(only_run("train"))
+    assert record is not None
+    params = record["params"]
+    assert (params["seed"], params["train"]["total_steps"], params["agent"]["team_reward"]) == (5, 64, True)
+    monkeypatch.setenv("STEPS", "96")
+    monkeypatch.setenv("RUN", str(only_run("train")))
+    assert main(["train", "train.resume=${oc.env:RUN}", "train.total_steps=${oc.env:STEPS}"]) == 0
+    record = read_run(only_run("train"))
+    assert record is not None
+    assert record["params"]["train"]["total_steps"] == 96
 
 
 def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +269,12 @@ def test_a_configuration_of_others_executes_nothing(capsys: pytest.CaptureFixtur
         assert main(["train", "train.resume=evil"]) == 1
         assert "'evil' holds no training: it has no run.json of one" in capsys.readouterr().err
         assert not Path("executed").exists()
+    for settings in ("[]", "3", "[{hydra: {job: {name: train}}}]"):
+        for odd in ("hydra.yaml", "config.yaml"):
+            Path("evil/.hydra/hydra.yaml").write_text("hydra: {job: {name: train}}\n")
+            Path("evil/.hydra", odd).write_text(settings)
+            assert main(["train", "train.resume=evil"]) == 1
+            assert "'evil' holds no training: it has no run.json of one" in capsys.readouterr().err
 
 
 def test_train_resume_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,9 +410,28 @@ def test_the_ui_is_started_for_this_machine_only(mlflow_database: Path, monkeypa
     monkeypatch.setattr(mlflow_store, "ChildProcess", lambda command: started.append(command) or Ended())
     monkeypatch.setattr(mlflow_store, "wait", lambda fds: None)
     root = mlflow_database.parents[1]
-    assert main(["ui", "--port", "5001", "--root", str(root)]) == 1  # it ends by itself after an error only
-    given = ["--backend-store-uri", sqlite_url(mlflow_database), "--host", "127.0.0.1", "--port", "5001"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    assert main(["ui", "--port", port, "--root", str(root)]) == 1  # it ends by itself after an error only
+    given = ["--backend-store-uri", sqlite_url(mlflow_database), "--host", "127.0.0.1", "--port", port]
     assert started[0][4:-2] == given
+
+
+@pytest.mark.parametrize("command", ["ui", "lab"])
+def test_a_port_that_is_taken_is_refused_before_anything_starts(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mlflow_store, "ChildProcess", None)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert main([command, "--port", str(port)]) == 1
+    assert f"--port {port} is taken by another program: give another one" in capsys.readouterr().err
+    assert main([command, "--port", "65536"]) == 1
+    assert "--port must be an integer in [0, 2**16), got 65536" in capsys.readouterr().err
+    assert not list(Path().iterdir())
 
 
 class Ended:

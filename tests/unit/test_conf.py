@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import itertools
 import re
-import shlex
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -15,11 +14,14 @@ from hydra import compose, initialize_config_module
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep
 from omegaconf import OmegaConf
+from pages import ROOT, commands
 
 from bbrgym.agents.config import ALGORITHMS, PPOConfig, SearchConfig
 from bbrgym.agents.tracking import TrackingConfig
 from bbrgym.agents.train import TrainConfig
 from bbrgym.benchmark.plan import Benchmark
+from bbrgym.cli import COMMANDS
+from bbrgym.envs import scenario
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.linux import engine as linux_engine
 from bbrgym.executors import EXECUTORS, ExecutorConfig
@@ -27,15 +29,17 @@ from bbrgym.executors import EXECUTORS, ExecutorConfig
 CONF = Path(str(resources.files("bbrgym.conf")))
 CHOICES = {group.name: sorted(path.stem for path in group.glob("*.yaml")) for group in CONF.iterdir() if group.is_dir()}
 GROUPS = sorted(CHOICES.keys() - {"experiment", "hydra"})
-ROOT = Path(__file__).parents[2]
-COMMAND = re.compile(r"^    (?:\$ )?bbrgym (train|evaluate|benchmark) ((?:.*\\\n)*.*)", re.MULTILINE)
-"""In an indented block of a page, with the lines that continue it."""
 SMALL = "scenario=single"
 """Takes a tenth of the time that the default, the distribution for training, takes to compose."""
 
 
+pytestmark = pytest.mark.filterwarnings("error:.*If it is in")
+"""Values that look like another unit (bbrgym.envs.scenario)."""
+
+
 @pytest.fixture(autouse=True)
-def _composing() -> Iterator[None]:
+def _composing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(scenario, "_warned", set())
     with initialize_config_module("bbrgym.conf", version_base="1.3"):
         yield
 
@@ -68,21 +72,26 @@ def test_every_experiment_composes_and_is_accepted(experiment: str, monkeypatch:
     assert config["name"] == experiment
     if config["benchmark"]["scenarios"] or config["benchmark"]["suites"]:  # else it only trains
         name = f"{experiment}/{config['competitor']}" if "competitor" in config else experiment
-        assert Benchmark.from_dict(config["benchmark"]).name == name
+        benchmark = Benchmark.from_dict(config["benchmark"])
+        assert benchmark.name == name
+        # They would measure how long a flow stands still (docs/scenarios.md).
+        by_packets = [name for name, one in benchmark.scenarios.items() if one.loss_burst_packets is not None]
+        assert not by_packets
     EpisodeSpec.from_config(config)
     TrainConfig(**config["train"])
 
 
 def test_the_commands_of_the_pages_compose() -> None:
     together: dict[tuple[str | None, ...], dict[str, str]] = {}  # in few composes: their agents have other settings
-    for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))):
-        for command, arguments in COMMAND.findall(page.read_text()):
-            words = [word for word in shlex.split(arguments, comments=True) if "=" in word and word[:5] != "hydra"]
-            overrides = dict(one_job(word) for word in words)
-            if overrides.keys() != {"experiment"}:  # every experiment composes: above
-                config = "evaluate" if command == "evaluate" else "config"
-                group = (config, overrides.get("experiment"), overrides.get("agent"))
-                together.setdefault(group, {}).update(overrides)
+    for _, (command, *words) in commands():
+        if not COMMANDS[command].groups:
+            continue
+        words = [word for word in words if "=" in word and word[:5] != "hydra" and "NAME" not in word]
+        overrides = dict(one_job(word) for word in words)
+        if overrides.keys() != {"experiment"}:  # every experiment composes: above
+            config = "evaluate" if command == "evaluate" else "config"
+            group = (config, overrides.get("experiment"), overrides.get("agent"))
+            together.setdefault(group, {}).update(overrides)
     assert len(together) > 2
     for (config, *_), overrides in together.items():
         compose(str(config), list(overrides.values()))

@@ -1,13 +1,17 @@
 """Controllers in one C file: `Flow("file", file=…)`."""
 
 import math
+import os
+import shlex
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 import bbrgym
 from bbrgym import Flow, Scenario
+from bbrgym.baselines import controller_file
 from bbrgym.baselines.controller_file import HEADER, compile_controller
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.cli import main
@@ -93,7 +97,7 @@ def test_the_same_file_in_many_flows_and_episodes_gives_equal_rows():
     assert bbrgym.simulate(scenario, seed=4).hash != first.hash
 
 
-@pytest.mark.parametrize("example", ["aimd", "vegas"])
+@pytest.mark.parametrize("example", [path.stem for path in EXAMPLES.glob("*.c")])
 def test_an_example_fills_the_link_fairly(example: str):
     flows = (Flow("file", rtt_ms=40, jitter_ms=0.5, file=str(EXAMPLES / f"{example}.c")),) * 2
     found = bbrgym.simulate(Scenario(rate_mbps=12, duration_s=30, flows=flows)).summary(after_s=10).link
@@ -155,13 +159,82 @@ def test_a_file_is_compiled_once_for_each_content(tmp_path: Path):
     assert compile_controller(path) != first
 
 
+PARAMETERS = """
+static const struct bbrgym_parameter own[] = {%s, {NULL, 0, 0, 0}};
+"""
+
+
+@pytest.mark.parametrize(
+    ("entries", "text"),
+    [
+        ('{"alpha", 5, 0, 1}', r"describes parameter 'alpha' with a default that must be in \[0, 1\], got 5"),
+        ('{"alpha", NAN, 0, 1}', r"describes parameter 'alpha' with a default that must be in \[0, 1\], got -?nan"),
+        ('{"alpha", 1, NAN, 1}', r"describes parameter 'alpha' with bounds in which no value is: \[-?nan, 1\]"),
+        ('{"alpha", 1, 0, NAN}', r"describes parameter 'alpha' with bounds in which no value is: \[0, -?nan\]"),
+        ('{"alpha", 1, 2, 0}', r"describes parameter 'alpha' with bounds in which no value is: \[2, 0\]"),
+        ('{"alpha", 1, 0, 1}, {"beta", 1, 0, 1}, {"alpha", 1, 0, 1}', "describes parameter 'alpha' twice"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused_by_name(tmp_path: Path, entries: str, text: str):
+    path = Path(write(tmp_path))
+    body = path.read_text().replace("8, 0, create", "8, own, create")
+    controller = "const struct bbrgym_controller bbrgym_controller"
+    path.write_text(body.replace(controller, PARAMETERS % entries + controller))
+    for parameters in ({}, {"beta": 0.5}):
+        with pytest.raises(ValueError, match=f"'mine' {text}"):
+            bbrgym.simulate(link(str(path), **parameters))
+
+
 def test_the_compiler_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     compiler = tmp_path / "prints-its-limits"
-    compiler.write_text("#!/bin/sh\nulimit -t >&2\nulimit -v >&2\nexit 1\n")
+    compiler.write_text("#!/bin/sh\nulimit -t >&2\nulimit -v >&2\nulimit -f >&2\nexit 1\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("CC", str(compiler))
-    with pytest.raises(ValueError, match=r"cannot be compiled:\n30\n2097152$"):
+    with pytest.raises(ValueError, match=r"cannot be compiled:\n30\n2097152\n\d+$"):
         compile_controller(write(tmp_path))
+
+
+def test_a_large_table_is_not_compiled(tmp_path: Path):
+    path = Path(write(tmp_path))
+    path.write_text(f"double table[10000000] = {{1}};\n{path.read_text()}")
+    with pytest.raises(ValueError, match=r"may write 32 MiB: tables in the file are too large"):
+        compile_controller(path)
+    assert not list(Path(os.environ["XDG_CACHE_HOME"]).rglob("*mine.so*"))
+
+
+def test_the_cache_drops_what_has_not_been_used_for_longest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def compiled(window: int) -> Path:
+        return compile_controller(write(tmp_path, window=str(window)))
+
+    old, newer = compiled(1), compiled(2)
+    for age, library in ((200, old), (100, newer)):
+        os.utime(library, (time.time() - age,) * 2)
+    monkeypatch.setattr(controller_file, "_CACHE_BYTES", 2.5 * old.stat().st_size)
+    assert compiled(1) == old  # so that it is the newest one
+    newest = compiled(3)
+    assert [path.is_file() for path in (old, newer, newest)] == [True, False, True]
+    assert not newer.parent.exists()
+    assert compiled(2) == newer
+    monkeypatch.setattr(controller_file, "_CACHE_BYTES", 0)
+    assert compiled(4).is_file()
+
+
+@pytest.mark.parametrize("command", ["{0} cc", "{0} -O1 'cc'", "env X='1 2' cc"])
+def test_cc_can_be_a_command_with_arguments(tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "with blank"
+    folder.mkdir()
+    wrapper = folder / "wrapper"  # as ccache is one
+    wrapper.write_text('#!/bin/sh\n[ "$1" != -O1 ] || shift\nexec "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CC", command.format(shlex.quote(str(wrapper))))
+    assert bbrgym.simulate(link(write(tmp_path))).summary().flows[0].throughput_mbps > 0
+    wrapper.write_text('#!/bin/sh\nexec cc "$@"\n')
+    monkeypatch.setenv("CC", str(wrapper))  # a path with a blank
+    assert compile_controller(write(tmp_path, window="7")).is_file()
+    for bad, text in (("no-compiler gcc", "there is no 'no-compiler'"), ("'cc", "CC must be the command of")):
+        monkeypatch.setenv("CC", bad)
+        with pytest.raises(ValueError, match=text):
+            compile_controller(write(tmp_path, window="8"))
 
 
 def test_a_flow_has_a_file_if_and_only_if_its_algorithm_says_so():

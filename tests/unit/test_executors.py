@@ -65,6 +65,17 @@ def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.chdir(tmp_path)
 
 
+def test_only_the_folders_of_jobs_are_left(tmp_path: Path) -> None:
+    """submitit replaces %j by the number of a job."""
+    with started({"name": "slurm", "workers": 1, "cluster": "local", "poll_s": 0.1, "folder": "jobs/%j/files"}) as one:
+        assert one.submit(divide, 2).result() == 0.5
+    (folder,) = (tmp_path / "jobs").iterdir()
+    assert folder.name.isdecimal()
+    assert list((folder / "files").glob("*_result.pkl"))
+    with pytest.raises(ValueError, match="must not have %a"):
+        ExecutorConfig.of({"name": "slurm", "folder": "jobs/%A_%a"})
+
+
 @pytest.mark.parametrize("config", EXECUTORS)
 def test_an_executor_is_one_of_concurrent_futures(config: dict[str, Any]) -> None:
     with started(config) as executor:

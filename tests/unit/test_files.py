@@ -6,8 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from other_json import OTHER_JSON
 
-from bbrgym.files import open_folder, replace_file, sqlite_url, write_json, write_text
+from bbrgym.files import (
+    check_file,
+    check_folder,
+    open_folder,
+    read_object,
+    replace_file,
+    sqlite_url,
+    write_json,
+    write_text,
+)
 
 
 def test_json_has_plain_types_only(tmp_path: Path) -> None:
@@ -16,6 +26,39 @@ def test_json_has_plain_types_only(tmp_path: Path) -> None:
     assert path.read_text() == (
         '{\n "1": [\n  0.5,\n  2,\n  true,\n  null\n ],\n "nan": [\n  null,\n  null,\n  null\n ]\n}\n'
     )
+
+
+def test_a_folder_is_tried_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(ValueError, match=r"cannot write into '.*/runs/a/b': '.*/runs' is not a folder; go away"):
+        check_folder(tmp_path / "runs" / "a" / "b", "go away")
+    with pytest.raises(ValueError, match=r"cannot write into '/proc/a/b': .*; go away"):
+        check_folder(Path("/proc/a/b"), "go away")
+    check_folder(tmp_path / "a" / "b", "")
+    with pytest.raises(ValueError, match="it is a folder"):
+        check_file("--rows", tmp_path)
+    with pytest.raises(ValueError, match=r"there is no folder '.*/a'"):
+        check_file("--rows", tmp_path / "a" / "b")
+    check_file("--rows", tmp_path / "c")
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_what_cannot_be_written_is_named_as_the_caller_does(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    for path in (tmp_path / "runs" / "x.json", tmp_path / "nowhere" / "x.json"):
+        with pytest.raises(OSError) as error:  # noqa: PT011  # of two kinds
+            write_json(path, {})
+        assert error.value.filename == str(path)
+
+
+@pytest.mark.parametrize("text", [*OTHER_JSON, "", "{", "[" * 100_000])
+def test_an_object_is_read_or_what_is_wrong_is_said(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text('{"rows": [1], "status": "done", "more": null}')
+    assert read_object(path, rows=list, status=str) == {"rows": [1], "status": "done", "more": None}
+    path.write_text(text)
+    with pytest.raises(ValueError):  # noqa: PT011  # of many kinds
+        read_object(path, rows=list, status=str)
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -18,9 +18,11 @@ import torch
 from bomb import Bomb
 from onnx import TensorProto, helper, numpy_helper
 from policies import make_agent, networks
-from sb3_contrib import RecurrentPPO
+from sb3_contrib import ARS, TRPO, CrossQ, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.torch_layers import FlattenExtractor as OfStableBaselines3
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 from torch import nn
 
 import bbrgym
@@ -82,6 +84,14 @@ MODELS: dict[str, Callable[[gym.Env[Any, Any]], Any]] = {
     "sac": lambda env: SAC("MlpPolicy", env, buffer_size=9, policy_kwargs={"net_arch": [16, 8]}),
     "sac, tanh": lambda env: SAC("MlpPolicy", env, buffer_size=9, policy_kwargs={"activation_fn": nn.Tanh}),
     "td3": lambda env: TD3("MlpPolicy", env, buffer_size=9, policy_kwargs={"net_arch": [16, 8]}),
+    "ppo, trpo": lambda env: TRPO("MlpPolicy", env, policy_kwargs={"net_arch": [16, 8]}),
+    "ars": lambda env: ARS("LinearPolicy", env),
+    "ars, tanh, biases": lambda env: ARS("LinearPolicy", env, policy_kwargs={"with_bias": True, "squash_output": True}),
+    "ars, hidden": lambda env: ARS("MlpPolicy", env, policy_kwargs={"net_arch": [16, 8]}),
+    "ars, hidden, clipped": lambda env: ARS(
+        "MlpPolicy", env, policy_kwargs={"net_arch": [16, 8], "with_bias": False, "squash_output": False}
+    ),
+    "ars, no hidden": lambda env: ARS("MlpPolicy", env, policy_kwargs={"net_arch": []}),
 }
 
 
@@ -99,10 +109,24 @@ def test_a_model_of_stable_baselines3(name: str, tmp_path: Path) -> None:
     run_episode(agent, tmp_path / "agent")
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-def test_a_recurrent_model_of_sb3_contrib(layers: int, tmp_path: Path) -> None:
+def test_a_linear_model_acts_equally_to_the_last_bit(tmp_path: Path) -> None:
+    """In numbers whose products and sums are exact, so that rounding hides nothing."""
+    draw = np.random.default_rng(1)
+    model = ARS("LinearPolicy", environment())
+    with torch.no_grad():
+        for weight in model.policy.parameters():
+            weight.copy_(torch.from_numpy(draw.integers(-16, 17, weight.shape) / 32))
+    model.save(tmp_path / "model.zip")
+    seen = (np.round(observations() * 16) / 16).astype(np.float32)
+    expected = model.predict(seen)[0]
+    assert len(np.unique(expected)) > 20
+    np.testing.assert_array_equal(import_model(tmp_path / "model.zip", CONFIG).predict(seen), expected)
+
+
+@pytest.mark.parametrize(("layers", "use_sde"), [(1, False), (2, False), (1, True)])
+def test_a_recurrent_model_of_sb3_contrib(layers: int, use_sde: bool, tmp_path: Path) -> None:
     arguments = {"lstm_hidden_size": 8, "n_lstm_layers": layers, "net_arch": [8]}
-    model = RecurrentPPO("MlpLstmPolicy", environment(), policy_kwargs=arguments)
+    model = RecurrentPPO("MlpLstmPolicy", environment(), use_sde=use_sde, policy_kwargs=arguments)
     shake(model.policy)
     model.save(tmp_path / "model.zip")
     agent = import_model(tmp_path / "model.zip", CONFIG)
@@ -121,6 +145,27 @@ def untidy(**arguments: Any) -> Callable[[gym.Env[Any, Any]], Any]:
     return lambda env: PPO("MlpPolicy", env, policy_kwargs=arguments)
 
 
+class FlattenExtractor(OfStableBaselines3):
+    """Scales, with the name of the one that does not."""
+
+    def forward(self, seen: torch.Tensor) -> torch.Tensor:
+        return super().forward(seen) * 2
+
+
+def observing(space: gym.Space[Any], **arguments: Any) -> Callable[[gym.Env[Any, Any]], Any]:
+    policy = "MultiInputPolicy" if isinstance(space, gym.spaces.Dict) else "MlpPolicy"
+
+    def make(env: gym.Env[Any, Any]) -> Any:
+        return PPO(policy, gym.wrappers.TransformObservation(env, lambda _: space.sample(), space), **arguments)
+
+    return make
+
+
+def acting(space: gym.Space[Any]) -> Callable[[gym.Env[Any, Any]], Any]:
+    return lambda env: PPO("MlpPolicy", gym.wrappers.TransformAction(env, lambda _: np.zeros(2), space))
+
+
+BOX = gym.spaces.Box(-1, 1, (3,))
 OTHER_FEATURES = {"features": ["log_queueing_delay", "loss_rate", "log_backlog"], "history": 2}
 IMAGES = gym.spaces.Box(0, 255, (36, 36, 1), np.uint8)
 
@@ -140,6 +185,19 @@ def of_images(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         (lambda env: PPO("MlpPolicy", environment({**CONFIG, "observation": {"history": 2}})), "takes 34 values"),
         (lambda env: DQN("MlpPolicy", "CartPole-v1", buffer_size=9), "no actor with continuous actions"),
         (lambda env: PPO("MlpPolicy", environment({**CONFIG, "observation": OTHER_FEATURES})), "that of log_rtt_ratio"),
+        (observing(gym.spaces.Dict(b=BOX, a=BOX)), "observations must be a Box of 6 floats.*, got Dict"),
+        (observing(gym.spaces.MultiBinary(INPUTS)), "observations must be a Box of 6 floats.*, got MultiBinary"),
+        (observing(gym.spaces.MultiDiscrete([3, 3])), "observations must be a Box of 6 floats.*, got MultiDiscrete"),
+        (observing(gym.spaces.Discrete(INPUTS)), "observations must be a Box of 6 floats.*, got Discrete"),
+        (observing(gym.spaces.Box(-1, 1, (INPUTS,), np.int32)), "observations must be a Box of float32 .*, got int32"),
+        (observing(gym.spaces.Box(-1, 1, (3, 2))), r"shape \(6,\) or \(history, features\) = \(2, 3\), got \(3, 2\)"),
+        (observing(gym.spaces.Box(-np.inf, np.inf, (INPUTS,))), "no bounds, .*--statistics"),
+        (acting(gym.spaces.MultiBinary(2)), "actions must be a Box of 2 floats.*, got MultiBinary"),
+        (acting(gym.spaces.Discrete(2)), "actions must be a Box of 2 floats.*, got Discrete"),
+        (acting(gym.spaces.MultiDiscrete([2, 2])), "actions must be a Box of 2 floats.*, got MultiDiscrete"),
+        (acting(gym.spaces.Box(-1, 1, (2, 1))), r"actions must be a Box\(-1, 1, \(2,\)\), got shape \(2, 1\)"),
+        (untidy(features_extractor_class=FlattenExtractor), r"got <class 'test_importers\.FlattenExtractor'>"),
+        (lambda env: CrossQ("MlpPolicy", env, buffer_size=9), "modules that can be imported are stable_baselines3"),
     ],
 )
 def test_what_a_policy_cannot_be_is_refused(make: Callable[[Any], Any], message: str, tmp_path: Path) -> None:
@@ -147,6 +205,80 @@ def test_what_a_policy_cannot_be_is_refused(make: Callable[[Any], Any], message:
     with pytest.raises(ValueError, match=message) as caught:
         import_model(tmp_path / "model.zip", CONFIG)
     assert str(tmp_path / "model.zip") in str(caught.value)
+
+
+@pytest.mark.parametrize("space", ["observation_space", "action_space"])
+@pytest.mark.parametrize("name", [":type:", "dtype", "_shape", "low", "high"])
+def test_a_space_that_a_file_does_not_spell_out_is_refused(space: str, name: str, tmp_path: Path) -> None:
+    PPO("MlpPolicy", environment()).save(tmp_path / "whole.zip")
+    with zipfile.ZipFile(tmp_path / "whole.zip") as whole, zipfile.ZipFile(tmp_path / "model.zip", "w") as less:
+        for entry in whole.namelist():
+            content = whole.read(entry)
+            if entry == "data":
+                data = json.loads(content)
+                del data[space][name]
+                content = json.dumps(data).encode()
+            less.writestr(entry, content)
+    import_model(tmp_path / "whole.zip", CONFIG)
+    with pytest.raises(ValueError, match=f"its {space.partition('_')[0]}s must|of its {space.partition('_')[0]}s must"):
+        import_model(tmp_path / "model.zip", CONFIG)
+
+
+def test_of_long_observations_both_ends_are_compared(tmp_path: Path) -> None:
+    """Of more than 1000 values, the file has the bounds of the first and the last three."""
+
+    def config(*features: str) -> dict[str, Any]:
+        return {**CONFIG, "observation": {"features": list(features), "history": 600}}
+
+    given = config("log_rtt_ratio", "loss_rate")
+    model = PPO("MlpPolicy", environment(given), policy_kwargs={"net_arch": [4]})
+    model.save(tmp_path / "model.zip")
+    space = model.observation_space
+    assert isinstance(space, gym.spaces.Box)
+    seen = np.random.default_rng(3).uniform(space.low, space.high, (4, 1200)).astype(np.float32)
+    agent = import_model(tmp_path / "model.zip", given)
+    np.testing.assert_allclose(agent.predict(seen), model.predict(seen, deterministic=True)[0], atol=2e-5)
+    with pytest.raises(ValueError, match=r"bound of its observation 0 .* that of loss_rate"):
+        import_model(tmp_path / "model.zip", config("loss_rate", "log_rtt_ratio"))
+
+
+@pytest.mark.parametrize("is_flat", [True, False])
+def test_stacked_frames_are_a_history(is_flat: bool, tmp_path: Path) -> None:
+    single = {**CONFIG, "observation": {**CONFIG["observation"], "history": 1}}
+    stacked: Any = VecFrameStack(DummyVecEnv([lambda: environment(single)]), 2)
+    if not is_flat:
+        stacked = DummyVecEnv([lambda: gym.wrappers.FrameStackObservation(environment(single), 2)])
+    model = PPO("MlpPolicy", stacked)
+    shake(model.policy)
+    model.save(tmp_path / "model.zip")
+    with pytest.raises(ValueError, match=r"takes 6 values, but observations have 3: .* give observation\.history=2"):
+        import_model(tmp_path / "model.zip", single)
+    agent = import_model(tmp_path / "model.zip", CONFIG)
+
+    history = environment()
+    stacked.seed(1)
+    stacked.reset()
+    history.reset(seed=1)
+    for step in range(20):
+        action = np.random.default_rng(step).uniform(-1, 1, 2).astype(np.float32)
+        frames, seen = stacked.step([action])[0], history.step(action)[0]
+        np.testing.assert_array_equal(frames.reshape(INPUTS), seen)
+        expected = model.predict(frames, deterministic=True)[0]
+        np.testing.assert_allclose(agent.predict(seen[np.newaxis]), expected, atol=2e-5)
+
+
+def test_gymnasiums_normalisation_of_a_model_of_stable_baselines3(tmp_path: Path) -> None:
+    env = gym.wrappers.NormalizeObservation(environment())
+    model = PPO("MlpPolicy", env, n_steps=64, batch_size=64, policy_kwargs={"net_arch": [8]})
+    model.learn(64)
+    shake(model.policy)
+    model.save(tmp_path / "model.zip")
+    mean, var = env.obs_rms.mean, env.obs_rms.var
+    np.savez(tmp_path / "statistics.npz", mean=mean, var=var, epsilon=1e-8, clip=1e9)  # it does not clip
+    agent = import_model(tmp_path / "model.zip", CONFIG, tmp_path / "statistics.npz")
+    seen = (mean + np.sqrt(var) * np.random.default_rng(3).uniform(-2, 2, (64, INPUTS))).astype(np.float32)
+    expected = model.predict(((seen - mean) / np.sqrt(var + 1e-8)).astype(np.float32), deterministic=True)[0]
+    np.testing.assert_allclose(agent.predict(seen), expected, atol=2e-4)
 
 
 class CleanRlPpo(nn.Module):
@@ -205,6 +337,7 @@ def test_an_agent_of_cleanrl(module: nn.Module, is_tuple: bool, algorithm: str, 
     ("weights", "message"),
     [
         (CleanRlOffPolicy("fc_mean", scale=2.0).state_dict(), "action_scale 1 and action_bias 0"),
+        ({k: v for k, v in CleanRlOffPolicy("fc_mu").state_dict().items() if k != "action_scale"}, "got None and"),
         (nn.Sequential(nn.Linear(6, 2)).state_dict(), "none of CleanRL's continuous agents"),
         (CleanRlPpo().state_dict() | {"embedding.weight": torch.zeros(2)}, "does not have: embedding.weight"),
         ({k: v for k, v in CleanRlPpo().state_dict().items() if "mean.2" not in k}, r"layers at \[0, 4\]"),
@@ -282,11 +415,18 @@ def test_what_export_wrote_comes_back_as_it_was(name: str, tmp_path: Path) -> No
     assert back.spec.step_ms == agent.spec.step_ms
 
 
-def onnx_file(path: Path, nodes: list[Any], constants: dict[str, Any], output: str) -> Path:
+def onnx_file(
+    path: Path,
+    nodes: list[Any],
+    constants: dict[str, Any],
+    output: str,
+    kind: int = TensorProto.FLOAT,
+    shape: tuple[int, ...] = (INPUTS,),
+) -> Path:
     graph = helper.make_graph(
         nodes,
         "other",
-        [helper.make_tensor_value_info("obs", TensorProto.FLOAT, ["N", INPUTS])],
+        [helper.make_tensor_value_info("obs", kind, ["N", *shape])],
         [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["N", 2])],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
@@ -383,6 +523,19 @@ def test_the_chain_with_every_operator_is_read(tmp_path: Path) -> None:
     seen = observations()
     (expected,) = onnxruntime.InferenceSession(str(path)).run(["action"], {"obs": seen})
     np.testing.assert_allclose(import_model(path, CONFIG).predict(seen), expected, atol=2e-5)
+
+
+def test_observations_of_integers_or_in_another_order_in_onnx_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.onnx"
+    for kind in (TensorProto.INT64, TensorProto.BOOL, TensorProto.FLOAT16):
+        with pytest.raises(ValueError, match="its input 'obs' must be of float or double"):
+            import_model(onnx_file(path, WHOLE, WHOLE_CONSTANTS, "action", kind), CONFIG)
+    with pytest.raises(ValueError, match=r"\(history, features\) = \(2, 3\), got \(3, 2\)"):
+        import_model(onnx_file(path, WHOLE, WHOLE_CONSTANTS, "action", shape=(3, 2)), CONFIG)
+    seen = observations()
+    onnx_file(path, WHOLE, WHOLE_CONSTANTS, "action", shape=(2, 3))
+    flat = import_model(onnx_file(tmp_path / "flat.onnx", WHOLE, WHOLE_CONSTANTS, "action"), CONFIG)
+    np.testing.assert_array_equal(import_model(path, CONFIG).predict(seen), flat.predict(seen))
 
 
 def damaged_arrays(array: Any) -> list[Any]:

@@ -1,11 +1,13 @@
 """Ctrl-C and SIGTERM in commands; marked slow, in every command (`tests/interrupt.py`)."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,11 +15,13 @@ import pytest
 
 from bbrgym import interruption
 from bbrgym.interruption import (
+    SAME_COMMAND,
     TERMINATED,
     deferring_signals,
     ending_in_order,
     keeping_handlers,
     raise_if_interrupted,
+    resumed_by,
     run_interruptible,
     shielding_children,
 )
@@ -130,6 +134,38 @@ def test_a_second_signal_changes_nothing_and_a_third_ends_it(
     assert run_interruptible("it", command) == status
     assert (seen, leaves) == (["ended in order"], [status])
     assert capfd.readouterr().err == line
+
+
+def test_the_line_says_how_the_work_is_resumed(capfd: pytest.CaptureFixture[str]) -> None:
+    def command(*blocks: str) -> int:
+        with resumed_by("what has ended"):
+            pass
+        with contextlib.ExitStack() as stack:
+            for text in blocks:
+                stack.enter_context(resumed_by(text))
+            return raising(signal.SIGINT)
+
+    for blocks, end in (((), ""), (("outer",), "; outer"), (("outer", "inner"), "; outer")):
+        assert run_interruptible("it", partial(command, *blocks)) == 130
+        assert capfd.readouterr().err == f"it: interrupted{end}\n"
+    assert run_interruptible("it", partial(command, "inner"), SAME_COMMAND) == 130
+    assert capfd.readouterr().err == "it: interrupted; the same command resumes it\n"
+
+
+def test_the_third_signal_ends_a_command_also_where_signals_are_deferred(leaves: list[int]) -> None:
+    seen = []
+
+    def command() -> int:
+        with deferring_signals():
+            for _ in range(2):
+                raising(signal.SIGTERM)
+            seen.append(list(leaves))
+            with pytest.raises(Left):
+                raising(signal.SIGTERM)
+        return 0
+
+    assert run_interruptible("it", command) == TERMINATED
+    assert (seen, leaves[:1]) == ([[]], [TERMINATED])
 
 
 def test_a_signal_whose_exception_is_ignored_comes_again(capfd: pytest.CaptureFixture[str]) -> None:

@@ -253,7 +253,8 @@ def test_the_scenario_is_read_from_a_file_and_the_arguments(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("--rate=12", "'--rate=12'; known: --openGymPort, --simSeed, .*--rate_mbps"),
+        ("--RATE-mbps=12", r"'--RATE-mbps=12' \(did you mean '--rate_mbps'\?\); known: "),
+        ("--rate=12", "'--rate=12'.*; known: --openGymPort, --simSeed, .*--rate_mbps"),
         ("--loss=", "loss must be a finite number in .*, got None"),
         ("--openGymPort=0", "must be in .*, got '0'"),
         ("--openGymPort=http", "got 'http'"),

@@ -8,7 +8,8 @@ from hydra import compose, initialize_config_module
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from bbrgym.overrides import command, explaining
+from bbrgym.conf import defaults
+from bbrgym.overrides import command, explaining, read_environment, read_values
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def _composing() -> Iterator[None]:
 
 def explained(*overrides: str, name: str = "config") -> str:
     with pytest.raises(ValueError) as caught, explaining(name, overrides):  # noqa: PT011
-        compose(name, list(overrides))
+        OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
     return str(caught.value)
 
 
@@ -52,6 +53,12 @@ def test_a_mistaken_key_or_choice_is_answered_with_the_right_one() -> None:
         "experiment=paper/acw-jian": "unknown experiment 'paper/acw-jian' (did you mean 'paper/acw-jain'?)",
         "hydra/luncher=local": "unknown group 'hydra/luncher' (did you mean 'hydra/launcher'?)",
         "agent.quality=1": "unknown key 'quality' in agent; known: algorithm, ",
+        "agent=PPO": "unknown agent 'PPO' (did you mean 'ppo'?)",
+        "scenario=Parking-Lot": "unknown scenario 'Parking-Lot' (did you mean 'parking_lot'?)",
+        "experiment=RTT-FAIRNESS": "unknown experiment 'RTT-FAIRNESS' (did you mean 'rtt_fairness'?)",
+        "scenario.RATE_MBPS=3": "unknown key 'RATE_MBPS' in scenario (did you mean scenario.rate_mbps?)",
+        "scenario.flows.0.RTT-ms=3": "unknown key 'RTT-ms' in scenario.flows.0 (did you mean scenario.flows.0.rtt_ms?)",
+        "Experiment=demo": "unknown key 'Experiment' (did you mean experiment?)",
     }.items():
         assert explained(single, override).startswith(start)
     assert explained(single, "agent.quality=1").endswith("; to add a key that is not in its file: +agent.quality=1")
@@ -84,3 +91,73 @@ def test_a_value_that_hydra_cannot_merge_can_be_replaced(override: str) -> None:
     message = explained(f"scenario.{override}")
     scenario = compose("config", shlex.split(message.partition("; to replace it: ")[2])).scenario
     assert scenario.flows == [{"rtt_ms": 10}] or scenario.rate_mbps == {"uniform": [1, 2]}
+
+
+@pytest.mark.usefixtures("_composing")
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("~train.seed", "~train.seed deletes nothing: the configuration has no 'train.seed'"),
+        ("~agnt", "~agnt deletes nothing: the configuration has no 'agnt'"),
+        ("~seed", "~seed deletes seed, which "),
+        ("~engine", "~engine deletes engine, which benchmark.engine needs: leave ~engine out"),
+        ("~agent.algorithm", "~agent.algorithm deletes agent.algorithm, which "),
+        ("~scenario.flows.0", "~scenario.flows.0: an entry of a list cannot be deleted; to have others, "),
+        ("~hydra.run.dir", "~hydra.run.dir: a setting of Hydra cannot be deleted; give it a value: hydra.run.dir=…"),
+        ("seed=${oc.env:NO_SUCH}", "seed=${oc.env:NO_SUCH}: there is no environment variable 'NO_SUCH'"),
+        ("seed=${agnt.seed}", "seed=${agnt.seed}: the configuration has no 'agnt.seed'"),
+        ("seed=${nothing:1}", "Unsupported interpolation type nothing"),
+        ("seed=${seed}", "Recursive interpolation detected"),
+    ],
+)
+def test_a_deletion_or_an_interpolation_that_does_not_fit_is_named(override: str, message: str) -> None:
+    text = explained("scenario=duel", override)
+    assert message in text
+    assert "\n" not in text
+
+
+@pytest.mark.usefixtures("_composing")
+@pytest.mark.parametrize("group", ["scenario", "agent", "train"])
+def test_a_setting_of_a_group_that_is_deleted_is_not_called_unknown(group: str) -> None:
+    assert explained(f"~{group}", f"{group}.x=1") == f"{group}.x=1: ~{group} deletes {group}: leave ~{group} out"
+
+
+@pytest.mark.usefixtures("_composing")
+def test_every_group_can_be_deleted_or_the_error_says_what_needs_it() -> None:
+    messages = {}
+    for group in defaults("config"):
+        try:
+            with explaining("config", [f"~{group}"]):
+                OmegaConf.to_container(compose("config", ["scenario=single", f"~{group}"]), resolve=True)
+        except ValueError as error:
+            messages[group] = str(error)
+    assert {"agent", "engine", "tracking"} <= messages.keys()
+    assert all(message.startswith(f"~{group} deletes {group}") for group, message in messages.items())
+
+
+@pytest.mark.usefixtures("_composing")
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        *(("seed", "7", 7), ("train.total_steps", "1e6", 1e6), ("agent.gamma", "0.9", 0.9)),
+        *(("agent.team_reward", "false", False), ("train.max_minutes", "null", None)),
+        *(("agent.net_arch", "[8,8]", [8, 8]), ("scenario.flows.0.rtt_ms", "40", 40), ("name", "7", "7")),
+        *(("tracking.uri", "sqlite:///a b.db", "sqlite:///a b.db"), ("output_dir", "1234567e8", "1234567e8")),
+        *(("engine.name", "native", "native"), ("agent.fitness", "a,b", "a,b")),
+    ],
+)
+def test_an_environment_variable_is_read_as_an_override(
+    key: str, text: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VALUE", text)
+    config = compose("config", ["scenario=duel", f"++{key}=${{oc.env:VALUE}}"])
+    read_environment(config)
+    assert OmegaConf.select(config, key) == value
+    assert read_values([f"{key}=${{oc.env:VALUE}}"]) == {key: value}
+
+
+def test_a_text_that_has_an_environment_variable_in_it_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VALUE", "1e3")
+    config = OmegaConf.create({"folder": "runs/${oc.env:VALUE}", "number": "${oc.env:VALUE}"})
+    read_environment(config)
+    assert OmegaConf.to_container(config, resolve=True) == {"folder": "runs/1e3", "number": 1000}

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +21,11 @@ from bbrgym.baselines.policy_file import policy_bytes
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.sharing import Sharing
 from bbrgym.envs.trace_file import load_trace, save_trace
-from bbrgym.lab import PAGE, make_server, saved_runs
+from bbrgym.lab import PAGE, saved_runs
 from studies import playground
 
 MODULE = PAGE / "engine.wasm"
+SITE_PAGE = PAGE.parent / "docs" / "site" / "playground" / "index.html"
 DATA = playground.data()
 PRESETS = {preset["name"]: preset for preset in DATA["presets"]}
 
@@ -287,20 +289,34 @@ def test_a_weight_that_is_moved_changes_the_run(browser: Any, address: str) -> N
     assert moved["scores"][0]["fairPower"] < learned - 0.01
 
 
-@pytest.mark.parametrize("hash", ["#%7B", "#%7B%22rate_mbps%22%3A0%2C%22flows%22%3A%5B%7B%22rtt_ms%22%3A-1%7D%5D%7D"])
-def test_a_damaged_link_opens_the_page(browser: Any, address: str, hash: str) -> None:
+@pytest.mark.parametrize("link", ["%7B", "null", '{"flows": 5}', '{"rate_mbps": 0, "flows": [{"rtt_ms": -1}]}'])
+def test_a_bad_link_opens_the_first_experiment_and_says_why(browser: Any, address: str, link: str) -> None:
     page = Page(browser, address)
     browser.get("about:blank")
-    browser.get(address + hash)
-    page.wait("a run", lambda state: state["time_s"] > 0)
+    browser.get(f"{address}#{quote(link, safe='%')}")
+    state = page.wait("a run", lambda state: state["time_s"] > 0)
+    assert state["settings"]["preset"] == DATA["presets"][0]["name"]
+    assert "not valid" in page.find("#notice").text
+    page.assert_quiet()
+    page.find("#add").click()
+    page.wait("three flows", lambda state: len(state["scenarios"][0]["flows"]) == 3)
+    assert page.find("#notice").text == ""
+    browser.execute_script("location.hash = '#null'")  # as by the address bar, while the page is open
+    page.wait("two flows", lambda state: len(state["scenarios"][0]["flows"]) == 2)
+    assert "not valid" in page.find("#notice").text
     page.assert_quiet()
 
 
 def test_an_error_of_the_engine_is_shown_and_can_be_mended(browser: Any, address: str) -> None:
     page = Page(browser, address)
-    browser.get("about:blank")
-    browser.get(f"{address}#{quote(json.dumps({'queue': 'red'}))}")
-    page.driver.implicitly_wait(0)
+    browser.execute_script(
+        """
+        const queue = document.querySelector('#link select');
+        queue.append(new Option('RED', 'red'));
+        queue.value = 'red';
+        queue.dispatchEvent(new Event('change'));
+        """
+    )
     wait_until(browser, lambda: "known: droptail" in page.find("#error").text)
     page.find("nav button").click()
     page.wait("a run", lambda state: state["time_s"] > 0)
@@ -321,19 +337,60 @@ def test_nothing_is_wider_than_a_phone(browser: Any, address: str) -> None:
 def test_the_lab_shows_saved_runs_beside_the_same_simulation(browser: Any, tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "evaluate" / "one" / "traces"
     folder.mkdir(parents=True)
-    trace = simulate(Scenario(duration_s=8, flows=(Flow("bbr"), Flow("policy", start_s=1))), seed=3)
+    trace = simulate(Scenario(rate_mbps=20, duration_s=8, flows=(Flow("bbr"), Flow("policy", start_s=1))), seed=3)
     save_trace(trace, folder / "seed_3.parquet")
     with playground.serving(root=tmp_path) as address:
         page = Page(browser, address)
         assert browser.current_url.endswith("?lab")
         wait_until(browser, lambda: len(browser.find_elements("css selector", "#saved option")) == 2)
+        save_trace(simulate(Scenario(rate_mbps=9, duration_s=2), seed=4), folder / "seed_4.parquet")
         browser.find_elements("css selector", "#saved option")[1].click()
         state = page.wait("both", lambda state: len(state["rows"]) == 2 and state["settings"]["seed"] == 3)
         assert state["scores"][0] == state["scores"][1]
         assert state["scores"][0]["fairPower"] == pytest.approx(Sharing.of_trace(trace, 0.25).fair_power)
+        # The controls have the run's values, and a run that they start is the same.
+        values = [element.get_attribute("value") for element in browser.find_elements("css selector", "#link input")]
+        assert values[1:] == ["8", "3"]
+        assert page.find("#live output").text == "20 Mbit/s"
+        assert [one.get_attribute("value") for one in browser.find_elements("css selector", "#flows select")] == [
+            "bbr",
+            "policy",
+        ]
+        page.find("#restart").click()
+        page.wait("one run", lambda state: len(state["rows"]) == 1)
+        assert "Run A" not in page.find("#story").text
+        again = page.finish()
+        assert again["scores"] == state["scores"][:1]
+        assert page.find("#runs").get_attribute("value") == ""
         page.assert_quiet()
 
 
-def test_the_lab_says_what_is_not_built(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="make playground"):
-        make_server(tmp_path)
+@pytest.mark.parametrize("preset", ["short-rtt", "steer"])
+def test_the_page_opens_from_a_folder(browser: Any, tmp_path: Path, preset: str) -> None:
+    folder = tmp_path / "a folder, ü"
+    folder.mkdir()
+    shutil.copy(PAGE / "index.html", folder)
+    page = Page(browser, (folder / "index.html").as_uri(), preset=preset)
+    state = page.finish()
+    for plain, score in zip(state["scenarios"], state["scores"], strict=True):
+        sharing = Sharing.of_trace(simulate(native_of(plain), seed=1), 0.25)
+        assert score["fairPower"] == pytest.approx(sharing.fair_power, rel=1e-6)
+    page.find("#add").click()
+    page.wait("another flow", lambda one: len(one["settings"]["flows"]) == 1 + len(state["settings"]["flows"]))
+    link = browser.current_url
+    browser.get("about:blank")
+    browser.get(link)
+    assert len(page.finish()["settings"]["flows"]) == 1 + len(state["settings"]["flows"])
+    page.assert_quiet()
+
+
+@pytest.mark.skipif(not SITE_PAGE.is_file(), reason="the site has no playground: `make playground docs` builds both")
+@pytest.mark.parametrize("where", ["index.html", "playground.html"])
+def test_the_sites_button_opens_the_page_from_a_folder(browser: Any, where: str) -> None:
+    browser.get("about:blank")
+    browser.get_log("browser")
+    browser.get((SITE_PAGE.parents[1] / where).as_uri())
+    browser.find_element("link text", "Open the playground").click()
+    state = wait_until(browser, lambda: browser.execute_script("return window.playground?.state()"))
+    assert state["settings"]["preset"] == DATA["presets"][0]["name"]
+    assert browser.get_log("browser") == []

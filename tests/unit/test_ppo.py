@@ -47,7 +47,7 @@ def state(learner: PPO) -> dict[str, torch.Tensor]:
 def test_noise_lasts_within_an_episode_and_across_rollouts(correlation: float) -> None:
     """It is the same mixture in every step, so that the standard deviation of an action is `std`."""
     with closing(make_learner(noise_correlation=correlation, n_steps=7)) as learner:
-        parts = [learner._roll() for _ in range(60)]
+        parts = [learner._roll(learner._config.n_steps) for _ in range(60)]
     noise = np.concatenate([noise for _, noise in parts])
     goes_on = ~np.concatenate([rollout.dones for rollout, _ in parts])[:-1]
     assert goes_on.mean() == pytest.approx(0.9, abs=0.01)  # episodes have ten steps
@@ -63,7 +63,7 @@ def test_an_engine_without_rollouts_gives_the_same() -> None:
     found = []
     for engine in ("native", "fake"):
         with closing(make_learner(engine, LATE)) as learner:
-            rollout, noise = learner._roll()
+            rollout, noise = learner._roll(learner._config.n_steps)
             update(learner, rollout, noise)
             found.append((rollout, noise, state(learner)))
     (rollout, noise, weights), (others, other_noise, other_weights) = found
@@ -79,7 +79,7 @@ def test_only_steps_count_in_which_a_flow_took_part() -> None:
     found = []
     for is_damaged in (False, True):
         with closing(make_learner(scenario=LATE)) as learner:
-            rollout, noise = learner._roll()
+            rollout, noise = learner._roll(learner._config.n_steps)
             absent = ~rollout.took_part
             assert 0 < absent.sum() < absent.size / 2
             if is_damaged:
@@ -96,7 +96,7 @@ def test_only_steps_count_in_which_a_flow_took_part() -> None:
 
 def test_the_reward_of_a_team_is_the_mean_of_those_who_take_part() -> None:
     with closing(make_learner(scenario=LATE)) as team, closing(make_learner(scenario=LATE, team_reward=False)) as alone:
-        rollout, _ = team._roll()
+        rollout, _ = team._roll(team._config.n_steps)
         assert alone._rewards(rollout) is rollout.rewards
         rewards = team._rewards(rollout).reshape(-1, 2, 2)
     own, took_part = rollout.rewards.reshape(-1, 2, 2), rollout.took_part.reshape(-1, 2, 2)
@@ -111,7 +111,7 @@ def test_returns_by_hand() -> None:
     gamma, trace = 0.9, 0.8
     leaving = SCENARIO | {"flows": [SCENARIO["flows"][0], SCENARIO["flows"][1] | {"stop_s": 0.35}]}
     with closing(make_learner(scenario=leaving, gamma=gamma, gae_lambda=trace, n_steps=12)) as learner:
-        rollout, _ = learner._roll()
+        rollout, _ = learner._roll(learner._config.n_steps)
         rewards = learner._rewards(rollout)
         values, returns = learner._estimate(rollout, rewards)
         last = learner._evaluate(rollout.terminal_observations)
@@ -139,7 +139,7 @@ def test_it_stops_where_the_policy_has_moved_far(monkeypatch: pytest.MonkeyPatch
     batches = {}
     for target in (None, 1e-6):
         with closing(make_learner(target_kl=target, n_epochs=5)) as learner:
-            batches[target] = update(learner, *learner._roll())["train/batches"]
+            batches[target] = update(learner, *learner._roll(learner._config.n_steps))["train/batches"]
     assert batches[None] == 5 * 2
     assert batches[1e-6] == 2
 

@@ -4,21 +4,32 @@ import ast
 import functools
 import importlib
 import io
+import itertools
 import json
 import re
+import shutil
+import sys
 import tokenize
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
+from pages import ROOT, commands
 
+from bbrgym import Flow, Scenario, cli, lab, simulate
+from bbrgym.agents import importers, mlflow_store
+from bbrgym.baselines.policy_file import REFERENCE
+from bbrgym.benchmark import candidate, results, score, score_linux, trace_sets
+from bbrgym.benchmark.candidate import Candidate
+from bbrgym.benchmark.decider import Decider
 from bbrgym.cli import COMMANDS
+from bbrgym.envs.linux import commands as linux_commands
+from bbrgym.envs.ns3gym import server
 
-ROOT = Path(__file__).parents[2]
 TOPS = [
     path for path in ROOT.iterdir() if path.name[0] != "." and path.name not in ("build", "dist", "runs", "multirun")
 ]
@@ -159,6 +170,79 @@ def test_what_prose_names_exists(kind: str) -> None:
     assert len(found) > 2
     missing = [(file, one) for file, name in found for one in variants(name) if not exists(one, text_of(file))]
     assert missing == []
+
+
+class Accepted(BaseException):
+    """A command line is right: its work would begin."""
+
+
+def accept(*_: object, **__: object) -> NoReturn:
+    raise Accepted
+
+
+def accept_candidate(candidate: Candidate, *_: object, **__: object) -> None:
+    """Look whether code that is somebody else's can be run, which only its confined process would say."""
+    if candidate.function is not None:
+        Decider(candidate.function)
+    elif candidate.confinement == "c":
+        competitor = candidate.competitor
+        flow = Flow("file", file=competitor.file, parameters=competitor.parameters)
+        simulate(Scenario(flows=(flow,), duration_s=0.1))
+    raise Accepted
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a reader of the pages has in the current folder; commands end where their work begins."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for folder in ("runs/train/NAME", "runs/train/NAME/best", "runs/train/2026-01-31_12-00-00_ppo-1"):
+        shutil.copytree(REFERENCE, folder, dirs_exist_ok=True)
+    Path("examples").symlink_to(ROOT / "examples")
+    shutil.copy(ROOT / "examples" / "aimd.c", "mine.c")
+    for name in ("stack.yaml", "mine.yaml"):
+        Path(name).write_text("server: server\nclient: client\n")
+    for folder in ("package", "runs/benchmark/rtt_fairness"):
+        Path(folder).mkdir(parents=True)
+    Path("runs/benchmark/rtt_fairness/benchmark.json").touch()
+    Path("package/module.py").write_text("def decide(row):\n    return 1.2, 1.0\n")
+    monkeypatch.setattr(candidate, "_imported", lambda path: REFERENCE)
+    monkeypatch.setattr(score, "score_candidate", accept_candidate)
+    for module, name in (
+        *((importers, "import_model"), (lab, "make_server"), (mlflow_store, "run_ui"), (results, "load_benchmark")),
+        *((score_linux, "score_on_linux"), (server, "serve_episode"), (trace_sets, "write_synthetic")),
+        *((trace_sets, "read_folder"), (linux_commands, "send"), (linux_commands, "receive")),
+    ):
+        monkeypatch.setattr(module, name, accept)
+
+
+@pytest.mark.usefixtures("reader")
+def test_commands_of_the_pages_are_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [(page, words) for page, words in commands() if not COMMANDS[words[0]].groups or words[0] == "import"]
+    assert {words[0] for _, words in found} >= {"score", "send", "receive", "export", "import", "traces", "report"}
+    refused = []
+    for page, words in found:
+        given = [str(REFERENCE) if "$(" in word else re.sub(r"^RUN$", "runs/train/NAME", word) for word in words]
+        try:
+            status = cli.main(given)
+        except Accepted:
+            status = 0
+        except SystemExit as left:  # of argparse
+            status = left.code
+        printed = capsys.readouterr().err
+        if status != 0:
+            refused.append((page, words, printed))
+    assert refused == []
+
+
+def test_experiments_and_options_of_the_pages_are_those_of_their_commands() -> None:
+    for page, (command, *words) in commands():
+        cli._check_experiments(command, words)
+        if COMMANDS[command].groups and command != "import":
+            rest = [word for word in words if "=" not in word]
+            folders = {after for word, after in itertools.pairwise(words) if word == "--config-dir"}
+            assert set(rest) <= {"-m", "--help", "--config-dir", *folders}, (page, words)
 
 
 LINK = re.compile(r"\]\(([^)\s:]+)\)")

@@ -1,17 +1,24 @@
 """Scenarios: what is possible, what is refused and how, and that nothing is lost on the way."""
 
 import dataclasses
+import functools
 import json
 import math
 import pickle
 import random
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from random_scenarios import random_scenario
 
-from bbrgym import Flow, Scenario, _testing
+from bbrgym import Flow, Scenario, _testing, simulate
+from bbrgym.envs import scenario as scenario_module
+from bbrgym.envs.action import Action
+from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.observation import Observation
+from bbrgym.envs.reward import Reward
 from bbrgym.envs.scenario import LEFT_OUT
 
 
@@ -150,6 +157,19 @@ def test_a_bad_value_is_refused_with_its_field(kind: type, field: str, value: An
         (lambda: Scenario(loss=0.1, loss_burst_packets=4, loss_burst_ms=30), "loss_burst_ms .*loss_burst_packets=4"),
         (lambda: Scenario(policer_mbps=5, policer_burst_bytes=1039), "policer_burst_bytes .*1040.*got 1039"),
         (lambda: Scenario(flows=()), r"flows .*\[1, 1000\], got 0"),
+        *(
+            (functools.partial(Scenario, flows=flows), r"flows must be a list, as \[Flow\('bbr', rtt_ms=50\)\], got ")
+            for flows in (Flow("bbr"), "bbr", {"algorithm": "bbr"}, 3, None)
+        ),
+        (lambda: Scenario(flows=["bbr"]), r"flows\[0\] must be a Flow, as Flow\('bbr', rtt_ms=50\) .*, got 'bbr'"),
+        (lambda: Scenario(flows=[Flow(), {"algorithm": "bbr"}]), r"flows\[1\] must be a Flow, .*from_dict takes map"),
+        (lambda: simulate({"rate_mbps": 3}), "scenario must be a Scenario .*, got {'rate_mbps': 3}"),
+        (lambda: Scenario(rate_mbps=2e7), r"rate_mbps must be <= 10000 \(if it is in bit/s, give 20\), got 20000000"),
+        (lambda: Flow("BBR"), r"unknown algorithm 'BBR' \(did you mean 'bbr'\?\)"),
+        (
+            lambda: Flow("bbr", parameters={"Cwnd-Gain": 2}),
+            r"'Cwnd-Gain' of algorithm 'bbr' \(did you mean 'cwnd_gain'",
+        ),
         (lambda: Scenario(duration_s=5, flows=(Flow(start_s=7),)), r"flows\[0\]\.start_s .*duration_s=5, got 7"),
         ([], r"scenario must be a mapping with keys of rate_mbps, .*, got \[\]"),
         ({"flows": 0.0}, r"flows must be a list, got 0\.0"),
@@ -163,6 +183,59 @@ def test_a_bad_value_is_refused_with_its_field(kind: type, field: str, value: An
 def test_what_is_not_possible_is_refused_by_name(make: Callable[[], object] | Any, message: str):
     with pytest.raises(ValueError, match=message):
         make() if callable(make) else Scenario.from_dict(make)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "meant"),
+    [
+        (Scenario, "rate", "rate_mbps"),
+        (Scenario, "Duration", "duration_s"),
+        (Flow, "rtt", "rtt_ms"),
+        (Observation, "feature", "features"),
+        (Action, "cwnd-gain", "cwnd_gain"),
+        (Reward, "term", "terms"),
+        (EpisodeSpec, "step", "step_ms"),
+    ],
+)
+def test_a_keyword_that_is_no_field_is_answered_with_the_right_one(kind: type, name: str, meant: str):
+    message = rf"{kind.__name__} has no field '{name}' \(did you mean '{meant}'\?\); known: .*{meant}"
+    with pytest.raises(TypeError, match=message):
+        kind(**{name: 20})
+
+
+@pytest.mark.parametrize(
+    ("fields", "flow", "meant"),
+    [
+        ({"rate_mbps": 20}, {"rtt_ms": 0.04}, r"flows\[0\]\.rtt_ms=0\.04 .*in s, give rtt_ms=40\."),
+        ({"rate_mbps": 100}, {"rtt_ms": 0.04}, r"in s, give rtt_ms=40\."),
+        ({"duration_s": 20000}, {}, r"duration_s=20000 is 5\.56 hours.*in ms, give duration_s=20\."),
+    ],
+)
+def test_values_that_look_like_another_unit_are_warned_of_once(
+    fields: dict[str, Any], flow: dict[str, Any], meant: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(scenario_module, "_warned", set())
+    with pytest.warns(UserWarning, match=meant) as warned:
+        assert len([Scenario(**fields, flows=(Flow(**flow),)) for _ in range(3)]) == 3
+    assert [one.filename for one in warned] == [__file__]
+
+
+@pytest.mark.parametrize(
+    ("fields", "flow"),
+    [
+        ({"rate_mbps": 10_000}, {"rtt_ms": 0.04}),  # a data centre
+        ({"rate_mbps": 1}, {"rtt_ms": 5}),
+        ({"rate_mbps": 20}, {"rtt_ms": 0.001}),  # no propagation delay
+        ({"duration_s": 3600}, {}),
+    ],
+)
+def test_values_that_can_be_meant_are_not_warned_of(
+    fields: dict[str, Any], flow: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(scenario_module, "_warned", set())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Scenario(**fields, flows=(Flow(**flow),))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import re
+import shlex
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -19,8 +21,9 @@ from bbrgym.benchmark import score as scores
 from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.families import VICTIMS, Draw, draw_scenarios
 from bbrgym.benchmark.plan import Competitor
-from bbrgym.benchmark.sandboxed import Sandbox
+from bbrgym.benchmark.sandboxed import Job, Reply, Sandbox
 from bbrgym.benchmark.score import Score, score_candidate
+from bbrgym.checks import read_parameters
 from bbrgym.cli import main
 from examples import search
 
@@ -111,7 +114,7 @@ def test_a_model_of_another_library_is_imported_once(tmp_path: Path):
 @pytest.mark.parametrize(
     ("what", "parameters", "text"),
     [
-        ("bbr9", {}, "'bbr9' is no file, no folder and no module:callable, and no algorithm; known algorithms: ag"),
+        ("bbr9", {}, "'bbr9' is no file, .* no algorithm .*'bbr'.*; known algorithms: ag"),
         ("bbr", {"beta": 1}, "unknown parameter 'beta' of algorithm 'bbr'"),
         ("module:name", {"beta": 1}, "only algorithms and C files take parameters, got beta"),
         ("scripted:backlog", {}, "not scripted agents"),
@@ -172,6 +175,54 @@ def test_what_fails_scores_nothing_and_says_why(sandbox: Sandbox, tmp_path: Path
     assert found.rfc9743.verdict("codel", "candidate") == "not run"
 
 
+class Counting:
+    """A sandbox that keeps the jobs of candidates."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self.workers = sandbox.workers
+        self.jobs: list[Job] = []
+
+    def run(self, jobs: list[Job]) -> list[Reply]:
+        self.jobs += [job for job in jobs if job.confinement != "none"]
+        return self._sandbox.run(jobs)
+
+
+@pytest.fixture
+def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A candidate that never returns, and has a second in each run."""
+    monkeypatch.setattr(scores, "_SECONDS_ALONE", 1.0)
+    return write_hostile(tmp_path, HOSTILE["endless loop"])
+
+
+def test_a_candidate_that_never_returns_runs_in_three_scenarios_alone(sandbox: Sandbox, endless: str):
+    counting = Counting(sandbox)
+    found = run(counting, endless)  # type: ignore[arg-type]
+    assert [len(job.scenarios) for job in counting.jobs] == [1, 1, 1]
+    assert {job.seconds for job in counting.jobs} == {1.0}
+    assert found.has_failed
+    assert found.value.value == 0
+    assert found.rfc9743 is not None
+    assert found.rfc9743.counts("candidate") == "1 not run"
+    notes = " ".join(score_report.notes(found))
+    assert "took longer than 1 s: an endless loop" in notes
+    assert "not run: it failed in 3 scenarios before (2 scenarios)" in notes
+
+
+def test_a_candidate_that_fails_in_a_part_of_the_scenarios_runs_in_all_others(
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # It crashes on the longest paths, which are not the first ones.
+    draws = scores.draw_scenarios(1)
+    rtts = sorted({min(flow.rtt_ms for flow in draw.scenario.flows) for draw in draws[1:]})
+    crash = f"if (ack->rtt_ns > {1e6 * rtts[-1]:.0f}) abort();"
+    found = run(sandbox, write_hostile(tmp_path, crash), has_rfc9743=False)
+    assert 0 < len(found.failures) < len(draws)
+    assert not found.has_failed
+    alone = {draw.name for draw in draws if min(flow.rtt_ms for flow in draw.scenario.flows) == rtts[-1]}
+    assert alone <= found.failures.keys()
+
+
 def test_the_worst_of_a_full_score_are_replayed_among_as_many(sandbox: Sandbox):
     found = run(sandbox, "cubic", is_full=True, has_rfc9743=False)
     assert all(" --full --only " in command for _, command in score_report.worst(found))
@@ -221,6 +272,50 @@ def test_the_quick_form_of_rfc_9743_has_at_most_twelve_criteria(monkeypatch: pyt
     assert len(quick_rfc9743.read_quick_rfc9743(is_full=True)["suites"]) > 30
 
 
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (["bbr", "cwnd_gain=abc"], "parameter cwnd_gain must be a number, got 'abc'"),
+        (["bbr", "cwnd_gain=nan"], "parameter cwnd_gain must be a finite number, got nan"),
+        (["bbr", "cwnd_gain=2", "cwnd_gain=3"], "parameter cwnd_gain must be given once, got 2 and 3"),
+        (["bbr", "=2"], "give parameters as name=number, got '=2'"),
+        (["bbr", "--at-least", "nan"], "--at-least must be a finite number in [0, 1], got nan"),
+        (["bbr", "--at-least", "60"], "--at-least must be in [0, 1], got 60"),
+        (["bbr", "--html", "nowhere/page.html"], "--html: cannot write 'nowhere/page.html': there is no folder"),
+        (["bbr", "--html", "."], "--html: cannot write '.': it is a folder"),
+        (["bbr", "--html", "mine.py/page.html"], "--html: cannot write 'mine.py/page.html': there is no folder"),
+        (["mine.py"], "'mine.py' is a Python file: give mine:function; it has decide"),
+        (["mine.py:decide"], "'mine.py' is a Python file: give mine:function; it has decide"),
+        (["folder/other.py"], "'folder/other.py' is a Python file: give folder.other:function"),
+        (["mine"], "'mine.py' is a Python file: give mine:function"),
+        (["none.py"], "there is no file 'none.py'"),
+        (["nomodule:fn"], "there is no callable 'nomodule:fn': ModuleNotFoundError: No module named 'nomodule'"),
+        (["mine:other"], "there is no callable 'mine:other': 'mine' has no 'other'; it has: decide"),
+    ],
+)
+def test_a_mistake_is_said_before_the_work(
+    given: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    for path in ("mine.py", "folder/other.py"):
+        Path(path).write_text("def decide(row):\n    return row['nope']\n")
+    monkeypatch.setattr(scores, "_run_yardsticks", lambda *_: pytest.fail("it works"))
+    assert main(["score", *given]) == 1
+    assert text in capsys.readouterr().err
+
+
+def test_a_candidate_that_fails_everywhere_has_the_status_1_and_its_error_in_the_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def decide(row):\n    return row['nope']\n")
+    assert main(["score", "mine:decide", "--seed", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert "It failed: KeyError: 'nope' at mine.py:2 (3 scenarios)" in printed
+    assert "it failed in every scenario" in printed
+
+
 # --- as a fitness ---------------------------------------------------------------------------------------------------
 
 
@@ -255,6 +350,58 @@ def test_a_failing_candidate_of_a_search_has_the_fitness_zero(tmp_path: Path):
     assert bbrgym.score("bbr-backlog", scenarios=3) > 0.95
 
 
+def test_the_fitness_of_a_candidate_that_never_returns_takes_three_runs(
+    endless: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+):
+    counting = Counting(sandbox)
+    monkeypatch.setattr(scores, "_own_sandbox", lambda: counting)
+    found = bbrgym.score(endless, scenarios=3, details=True)
+    assert len(counting.jobs) == 3
+    assert found.value == float(found) == 0
+    assert {one.reason.partition(":")[0] for one in found.scenarios} == {"took longer than 1 s"}
+
+
+def test_details_say_for_each_scenario_what_is_lacking_or_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "def good(row):\n    return 1.1, 1.0\n"
+        "def bad(row):\n    return None\n"
+        "def late(row):\n    return {'cwnd_packets': float('nan'), 'pacing_rate_mbps': 9.0}\n"
+    )
+    for what in (str(EXAMPLES / "vegas.c"), "newreno", str(REFERENCE), "mine:good"):
+        found = bbrgym.score(what, scenarios=3, details=True)
+        assert found.value == bbrgym.score(what, scenarios=3)
+        assert found.value == pytest.approx(np.mean([one.value for one in found.scenarios]))
+        assert [one.value for one in found.scenarios] == sorted(one.value for one in found.scenarios)
+        for one in found.scenarios:
+            assert not one.has_failed
+            assert one.value == min(1.0, one.fair_power / one.best_fair_power)
+            assert (one.reason == "") == (one.value == 1)
+            assert one.value == 1 or re.search(rf"{one.best} 0\.\d+; lacks (fairness|utilisation|delay)", one.reason)
+    for kind, reason in (
+        ("NaN", "chose window nan"),
+        ("fork bomb", "made a system call"),
+        ("mine:bad", "the callable chose None at 0 s: it must be the pair"),
+        ("mine:late", "s: cwnd_packets must be a finite number >= 0, got nan"),
+    ):
+        what = write_hostile(tmp_path, HOSTILE[kind]) if kind in HOSTILE else kind
+        found = bbrgym.score(what, scenarios=3, details=True)
+        assert (found.value, len(found.scenarios)) == (0, 3)
+        assert all(one.has_failed and reason in one.reason for one in found.scenarios)
+
+
+def test_a_candidate_keeps_its_parameters_and_takes_no_others():
+    vegas = Candidate.of(str(EXAMPLES / "vegas.c"), {"alpha": 200, "beta": 400})
+    assert bbrgym.score(vegas, scenarios=2) == bbrgym.score(vegas.what, {"alpha": 200, "beta": 400}, scenarios=2)
+    assert bbrgym.score(vegas, {}, scenarios=2) == bbrgym.score(vegas.what, scenarios=2)
+    with pytest.raises(ValueError, match="unknown parameter 'alhpa' of algorithm 'bbr'"):
+        bbrgym.score(Candidate.of("bbr"), {"alhpa": 2.0}, scenarios=2)
+    with pytest.raises(ValueError, match="only algorithms and C files take parameters"):
+        bbrgym.score(Candidate.of(str(REFERENCE)), {"alpha": 2.0}, scenarios=2)
+    with pytest.raises(ValueError, match="scenarios must be an integer >= 1, got 0"):
+        bbrgym.score("bbr", scenarios=0)
+
+
 def test_the_fitness_is_picklable_and_runs_in_other_processes():
     assert pickle.loads(pickle.dumps(bbrgym.score)) is bbrgym.score
     candidate = Candidate.of(str(EXAMPLES / "vegas.c"))
@@ -269,6 +416,34 @@ def test_the_example_of_a_search_finds_parameters_within_the_bounds_of_its_file(
     assert found.keys() == search.BOUNDS.keys()
     assert all(low <= found[name] <= high for name, (low, high) in search.BOUNDS.items())
     assert 0 < bbrgym.score(search.FILE, found, scenarios=3) <= 1
+
+
+def test_the_example_of_a_search_prints_the_command_that_scores_what_it_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(search, "yardsticks", lambda: [Competitor("bbr", "bbr")])
+    monkeypatch.setattr("sys.argv", ["search.py", "0.01"])
+    search.main()
+    bbrgym_, score_, what, *parameters = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert (bbrgym_, score_) == ("bbrgym", "score")
+    assert bbrgym.score(what, read_parameters(parameters), scenarios=2) > 0
+
+
+def test_the_python_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    page = (EXAMPLES.parent / "docs" / "score.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 4
+    monkeypatch.chdir(tmp_path)
+    Path("mine.c").write_text((EXAMPLES / "aimd.c").read_text())
+    Path("examples").symlink_to(EXAMPLES)
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+        Path("mine.py").write_text(block)
+        for name in re.findall(r"^def (\w+)\(row\)", block, re.MULTILINE):
+            found = bbrgym.score(f"mine:{name}", scenarios=3, details=True)
+            assert [one.reason for one in found.scenarios if one.has_failed] == []
+            assert found.value > 0.1
 
 
 def _fitness(candidate: Candidate) -> float:

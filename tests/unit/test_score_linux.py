@@ -82,6 +82,7 @@ def run(what: str, parameters: Mapping[str, float] | None = None, **options: Any
 def test_a_candidate_is_judged_by_twelve_criteria_and_references_run_once() -> None:
     first = run("bbr-backlog")
     assert len(first.by_suite) == 12
+    assert not first.has_failed
     assert (first.by_suite["bufferbloat"], first.by_suite["loss-response"]) == ("pass", "fail")
     StandIn.resets.clear()
     again = run("bbr-backlog")
@@ -96,6 +97,7 @@ def test_a_candidate_is_judged_by_twelve_criteria_and_references_run_once() -> N
 def test_a_late_run_is_repeated_said_and_not_counted() -> None:
     found = run("bbr-backlog", only="codel")
     assert found.by_suite == {"codel": "not counted"}
+    assert not found.has_failed
     assert next(found.reasons()) == "codel/one-flow: not counted: late"
     assert len(StandIn.resets) == 2 * 3  # the candidate's run and Reno's
     assert not found.value.value >= 0
@@ -120,6 +122,7 @@ def test_programs_that_fail_have_failed_and_soon_run_no_more(tmp_path: Path) -> 
     found = run(stack(tmp_path, "'false'"))
     assert set(found.by_suite.values()) == {"fail"}
     assert found.value.value == 0
+    assert found.has_failed
     assert found.errors["utilisation/1bdp"] == "flows[0]: the client ended with status 1"
     assert found.errors["fair-power/2bdp"] == f"not run, after 3 others: {found.errors['utilisation/1bdp']}"
     assert len(StandIn.resets) == 2 * 3

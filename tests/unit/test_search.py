@@ -150,6 +150,17 @@ def test_a_candidate_in_the_engine_is_the_exported_agent(fitness: str, tmp_path:
     assert decisions == 4 * 2 * 2 * 40
 
 
+@pytest.mark.parametrize("fitness", ["fair_power", "held_power"])
+def test_a_drawn_scenario_without_a_flow_after_the_warm_up_has_no_fair_power(fitness: str) -> None:
+    early = Scenario.from_dict({**SCENARIO, "flows": [flow | {"stop_s": 0.1} for flow in SCENARIO["flows"]]})
+    config = SearchConfig(population=4, scenarios=1, fitness=fitness)
+    with closing(CandidateRuns(EpisodeSpec(SCENARIO), config, 1)) as runs:
+        found, _ = runs.measure([make_agent().to_bytes()], [early], [5])
+    assert found.tolist() == [0.0]
+    sharing = Sharing.of_trace(simulate(early.with_algorithm("bbr")), config.warmup)
+    assert (sharing.fair_power, sharing.jain, sharing.utilisation, sharing.delay) == (0.0, 0.0, 0.0, 0.0)
+
+
 def test_the_reward_of_candidates_is_that_of_the_environment(tmp_path: Path) -> None:
     agent = make_agent()
     spec = EpisodeSpec(SCENARIO)
@@ -187,6 +198,10 @@ def test_an_evaluation_is_the_same_in_one_call_and_step_by_step() -> None:
         (
             {"scenario": {"flows": [{"algorithm": "agent"}, {"size_bytes": {"choice": [None, 9]}}]}},
             "fair_power needs endless flows, .*: use agent.fitness=reward",
+        ),
+        (
+            {"scenario": {"duration_s": 4, "flows": [{"algorithm": "agent", "stop_s": 1}]}},
+            r"no flow sends after the warm-up: warmup=0\.4 .*last stop_s is 1:",
         ),
     ],
 )

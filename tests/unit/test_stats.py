@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from bbrgym.benchmark.statistics import bootstrap_interval, estimate, interquartile_mean
+from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, estimate, interquartile_mean, number_text
+from bbrgym.benchmark.suites import Criterion
+from bbrgym.benchmark.verdicts import Judgement, judge
 
 finite = st.floats(-1e6, 1e6)
 
@@ -65,3 +67,55 @@ def test_an_estimate_leaves_out_missing_values_and_their_strata() -> None:
     assert estimate([2.0, 2.0], is_sample=False).text() == "2.00"
     assert estimate([math.nan]).text(".1f") == "-"
     assert estimate([0.0, 1.0], interquartile_mean).text(".0%") == "50% [0% 100%]"
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "threshold", "text"),
+    [
+        (0.9496, ".1%", 0.95, "94.96%"),
+        (0.95, ".1%", 0.95, "95.0%"),
+        (0.94, ".1%", 0.95, "94.0%"),
+        (0.95 + 1e-9, ".1%", 0.95, "95.0000001%"),
+        (0.9999, "", 1, "0.9999"),
+        (1.0001, "", 1, "1.0001"),
+        (1, "", 1, "1.00"),
+        (24.996, ".1f", 25, "24.996"),
+        (0.04997, ".3f", 0.05, "0.04997"),
+        (-0.04997, "+.3f", -0.05, "-0.04997"),
+        (0.00499, ".2g", 0.005, "0.00499"),
+        (0.00499999, "", 0.005, "0.00499999"),
+        (math.nan, ".1%", 0.95, "-"),
+        (math.inf, ".1f", 0.95, "inf"),
+        (math.nextafter(0.95, 0), ".1%", 0.95, "94.99999999999999%"),
+    ],
+)
+def test_a_number_has_the_digits_that_show_on_which_side_of_a_threshold_it_is(
+    value: float, form: str, threshold: float, text: str
+) -> None:
+    assert number_text(value, form, [threshold]) == text
+
+
+@given(
+    st.floats(-2, 2), st.sampled_from(["", ".1%", ".0%", ".2f", "+.3f", ".3g"]), st.sampled_from([0.95, 1.0, 0.5, 0.02])
+)
+def test_the_text_of_any_number_is_on_its_side(value: float, form: str, threshold: float) -> None:
+    text = number_text(value, form, [threshold])
+    shown = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    assert (shown > threshold) <= (value >= threshold)
+    assert (shown < threshold) <= (value <= threshold)
+
+
+@pytest.mark.parametrize(
+    ("measured", "text", "verdict"),
+    [
+        (Estimate(0.94996, math.nan, math.nan, 1), "94.996%, needed >= 95%", "fail"),
+        (Estimate(0.951, 0.94998, 0.96, 3), "95.1% [94.998% 96.0%], needed >= 95%", "unclear"),
+        (Estimate(0.95, 0.95, 0.96, 3), "95.0% [95.0% 96.0%], needed >= 95%", "pass"),
+    ],
+)
+def test_a_verdict_can_be_checked_by_what_is_written_beside_it(measured: Estimate, text: str, verdict: str) -> None:
+    criterion = Criterion("link_utilisation", "a test", at_least=0.95)
+    judgement = Judgement("s", "s/one", criterion, "bbr", measured, judge(measured, at_least=0.95))
+    assert judgement.verdict == verdict
+    assert f"{judgement.text}, needed {criterion.needed}" == text
+    assert Criterion("link_utilisation", "a test", at_least=0.99996).needed == ">= 99.996%"

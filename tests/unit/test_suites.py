@@ -121,6 +121,8 @@ def test_figures_by_hand() -> None:
     link = {"link_rate_mbps": 10.4, "link_active_s": 40}
     sending = [{"send_rate_mbps": 2.0, "active_s": 40}, {"send_rate_mbps": 4.0, "active_s": 10}]
     assert figure("send_ratio", *(row | link for row in sending)) == pytest.approx(0.3)
+    nothing = {"send_rate_mbps": 0.0, "active_s": 0, "link_rate_mbps": 10.4, "link_active_s": 0}
+    assert math.isnan(figure("send_ratio", nothing))
     # 1000 bytes / (0.1 s sqrt(2 x 0.06 / 3)) are 50 kB/s, 0.4 Mbit/s. Without losses the equation has no limit.
     flows = [{"send_rate_mbps": 2.0, "rtt_mean_ms": 100, "loss_rate": loss} for loss in (0.06, 0.0)]
     assert figure("over_tcp", *flows) == pytest.approx((5 + 0) / 2)

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ import sweep_tasks
 from forks import passes_in_fork
 from in_process import ExecutorInThisProcess
 from omegaconf import OmegaConf
+from other_json import OTHER_JSON
 from sweep_tasks import run
 from waiting import is_running, wait_for
 
+import bbrgym.agents
 from bbrgym.agents import callbacks, sweep
-from bbrgym.agents.tracking import read_metrics, read_run
+from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.cli import main
 from hydra_plugins.bbrgym import launcher
 
@@ -87,6 +90,15 @@ def test_a_job_that_returns_what_json_cannot_hold_fails(capsys: pytest.CaptureFi
 
 
 @pytest.mark.usefixtures("in_this_process")
+def test_a_job_whose_result_is_of_another_shape_runs_again() -> None:
+    assert run(sweep_tasks.act, *LOCAL, "seed=1") == 0
+    for count, text in enumerate(OTHER_JSON, start=2):
+        (jobs()["fine-1"] / "result.json").write_text(text)
+        assert run(sweep_tasks.act, *LOCAL, "seed=1") == 0
+        assert begun() == {"fine-1": count}
+
+
+@pytest.mark.usefixtures("in_this_process")
 def test_finished_jobs_are_not_run_again() -> None:
     assert run(sweep_tasks.act, *LOCAL, "seed=1,2") == 0
     before = {folder: (folder / "result.json").read_text() for folder in jobs().values()}
@@ -148,8 +160,14 @@ def test_jobs_end_with_their_sweep(ending: signal.Signals) -> None:
     [
         (["hydra/launcher=local", "hydra.launcher.timeout_s=-1"], "timeout_s must be"),
         (["hydra/sweeper=optuna"], "the search space is empty"),
-        (["hydra/sweeper=optuna", "seed=range(1,1)"], "seed=range(1,1): the range is empty"),
+        (["hydra/sweeper=optuna", "seed=range(1,1)"], "seed=range(1,1) has no values"),
         (["hydra/sweeper=variants"], "hydra.sweeper.variants is empty"),
+        (["agent=glob(x*)"], "agent=glob(x*) matches none of cma, ppo, sac"),
+        (["agent=glob(x*)", "hydra/launcher=local", "seed=1,2"], "agent=glob(x*) matches none of cma, ppo, sac"),
+        (["agent=glob(x*)", "hydra/sweeper=variants", "hydra.sweeper.variants={a: []}"], "matches none of cma, ppo"),
+        (["seed=glob(*)"], "glob(…) chooses from a group, and seed is none"),
+        (["seed=range(3,3)"], "seed=range(3,3) has no values"),
+        (["hydra/sweeper=optuna", "hydra.sweeper.params={seed: 'range(3,3)'}"], "seed=range(3,3) has no values"),
     ],
 )
 def test_mistakes_are_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,6 +207,105 @@ def test_a_killed_study_resumes() -> None:
     assert states == ["COMPLETE", "COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
     assert values[3] == values[2], "the values of the killed trial come first"
     assert len(set(values)) == 4
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_environment_variables_are_numbers_where_numbers_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SEED": "5", "GAMMA": "0.5", "WORKERS": "1", "TRIALS": "1", "NAME": "7"}.items():
+        monkeypatch.setenv(name, value)
+    of_jobs = ("seed=${oc.env:SEED}", "agent.gamma=${oc.env:GAMMA}", "name=${oc.env:NAME}")
+    assert run(sweep_tasks.quadratic, *LOCAL, "hydra.launcher.workers=${oc.env:WORKERS}", *of_jobs) == 0
+    (folder,) = jobs().values()
+    assert json.loads((folder / "result.json").read_text())["value"] == pytest.approx(0.2**2 + 0.01)
+    searched = ("agent.gamma=interval(0,1)", "seed=${oc.env:SEED}", "hydra.sweeper.n_trials=${oc.env:TRIALS}")
+    assert run(sweep_tasks.quadratic, *OPTUNA, *searched) == 0
+
+
+SPACE = ("agent.gamma=interval(-1,1)", "seed=1,2")
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_another_configuration_is_another_study() -> None:
+    given = (*OPTUNA, *SPACE, "hydra.sweeper.sampler=random")
+    assert run(sweep_tasks.quadratic, *given, "hydra.sweeper.n_trials=2") == 0
+    first = {path: path.read_bytes() for path in Path("sweep").glob("*/.hydra/*")}
+    count = 2
+    for change in (
+        "env.step_ms=30",  # of all jobs
+        "agent.gamma=interval(-1,2)",
+        "agent.gamma=tag(log,interval(0.1,1))",
+        "seed=1,2,3",
+        "seed=1",  # a parameter less
+        "jobs=1,2",  # a parameter more
+        "hydra.sweeper.direction=maximize",
+    ):
+        assert run(sweep_tasks.quadratic, *given, "hydra.sweeper.n_trials=2", change) == 0
+        jobs = [OmegaConf.load(f"sweep/{number}/.hydra/config.yaml") for number in (count, count + 1)]
+        best = max if "maximize" in change else min
+        results = OmegaConf.load("sweep/optimization_results.yaml")
+        assert results.best_value == best(sweep_tasks.quadratic(job, Path()) for job in jobs)
+        count += 2
+    assert run(sweep_tasks.quadratic, *given, "hydra.sweeper.n_trials=2", change) == 0  # it is done
+    # The first one can still be resumed; neither its length nor its sampler makes it another one.
+    assert run(sweep_tasks.quadratic, *OPTUNA, *SPACE, "hydra.sweeper.n_trials=3") == 0
+    with closing(sqlite3.connect("sweep/optuna.db")) as connection:
+        counts = [n for (n,) in connection.execute("SELECT COUNT(*) FROM trials GROUP BY study_id ORDER BY study_id")]
+    assert counts == [3, *[2] * 7]
+    assert all(path.read_bytes() == content for path, content in first.items())
+
+
+def _of_another_program(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE studies (name TEXT)")
+        connection.commit()
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize(
+    ("make", "storage", "reason"),
+    [
+        (lambda path: path.write_text("a file"), "sweep/optuna.db", "file is not a database"),
+        (lambda path: path.mkdir(), "sweep/optuna.db", "unable to open"),
+        (_of_another_program, "sweep/optuna.db", "studies has no column"),
+        (lambda path: None, "nothing://user:secret@here/there", "nothing"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_named(
+    make: Callable[[Path], object], storage: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sweep").mkdir()
+    make(Path("sweep/optuna.db"))
+    given = [] if storage == "sweep/optuna.db" else [f"hydra.sweeper.storage='{storage}'"]
+    assert run(sweep_tasks.quadratic, *OPTUNA, *SPACE, *given) == 1
+    error = capsys.readouterr().err
+    assert storage.replace("secret", "…") in error
+    assert reason in error.partition("database (")[2]
+    assert not list(Path("sweep").glob("[0-9]*")), "no job was run"
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_the_folder_of_another_run_is_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with Tracker.start(Path("run"), "train", "mine", {"seed": 1}, config={"backend": "none"}):
+        pass
+    assert run(sweep_tasks.quadratic, *LOCAL, "seed=1") == 0
+    before = {name: Path(name, "run.json").read_text() for name in ("run", "sweep")}
+    agent = f"agent_path={Path(bbrgym.agents.__path__[0], 'reference')}"
+    for command, message in {
+        (
+            "train",
+            "-m",
+            "hydra.sweep.dir=run",
+            "seed=1,2",
+            "train.total_steps=0",
+        ): "'run' holds a run of `bbrgym train`: ",
+        ("train", "output_dir=sweep", "train.total_steps=0"): "'sweep' holds a sweep of `bbrgym train`: ",
+        ("evaluate", agent, "output_dir=run"): "'run' holds a run of `bbrgym train`: ",
+        ("evaluate", "-m", agent, "hydra.sweep.dir=sweep", "warmup=0,0.5"): "'sweep' holds a sweep of `bbrgym train`: ",
+    }.items():
+        assert main([*command, "scenario=single", "tracking=none"]) == 1
+        assert message in capsys.readouterr().err
+    assert {name: Path(name, "run.json").read_text() for name in before} == before
+    assert run(sweep_tasks.quadratic, *LOCAL, "seed=1,2") == 0
 
 
 def test_variants_change_one_setting_at_a_time() -> None:

@@ -1,13 +1,16 @@
 """Tracking: the run's folder is complete, MLflow has a copy, and no failure of MLflow ends a run."""
 
+import contextlib
 import dataclasses
 import io
 import json
 import logging
 import math
+import os
 import re
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +19,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +27,7 @@ import policies
 import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
-from training import run_of
+from training import Killed, learn, quiet, run_of
 from waiting import wait_for
 
 from bbrgym import Flow, Scenario
@@ -39,6 +43,7 @@ from bbrgym.benchmark.run import run_benchmark
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
+from bbrgym.files import write_json
 from bbrgym.interruption import TERMINATED
 
 LOG_UNTIL_KILLED = """
@@ -262,19 +267,21 @@ def test_an_evaluation_in_the_store(root: Path, monkeypatch: pytest.MonkeyPatch)
     assert table["throughput_mbps"].tolist() == pytest.approx(results["throughput_mbps"].tolist())
 
 
-def test_a_benchmark_in_the_store(root: Path) -> None:
-    directory = root / "runs" / "small"
-    scenario = {"rate_mbps": 12, "duration_s": 2, "flows": [{"rtt_ms": 30}]}
-    config = {
+def small_benchmark(tracking: dict[str, Any]) -> dict[str, Any]:
+    return {
         "name": "small",
-        "scenarios": {"alone": scenario},
+        "scenarios": {"alone": {"rate_mbps": 12, "duration_s": 2, "flows": [{"rtt_ms": 30}]}},
         "competitors": ["bbr"],
         "seeds": [1],
         "engine": "native",
         "executor": {"workers": 1},
-        "tracking": {"backend": "mlflow", "root": str(root)},
+        "tracking": tracking,
     }
-    run_benchmark(config, directory, Console(file=io.StringIO()))
+
+
+def test_a_benchmark_in_the_store(root: Path) -> None:
+    directory = root / "runs" / "small"
+    run_benchmark(small_benchmark({"backend": "mlflow", "root": str(root)}), directory, Console(file=io.StringIO()))
     run = client(root).get_run(run_of(directory)["run_id"])
     (child,) = client(root).search_runs(
         [run.info.experiment_id], f"tags.mlflow.parentRunId = '{run.info.run_id}'", max_results=2
@@ -417,6 +424,130 @@ def test_a_store_that_breaks_during_a_run_does_not_stop_it(root: Path, caplog: p
     assert run_of(tracker.directory)["status"] == "FINISHED"
 
 
+class Server:
+    """A port of this machine whose server is broken: it drops each connection, or keeps it without an answer."""
+
+    def __init__(self, is_silent: bool) -> None:
+        self.connections: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._is_silent = is_silent
+        self.uri = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # it is closed
+            while True:
+                self.connections.append(self._listener.accept()[0])
+                if not self._is_silent:
+                    self.connections[-1].close()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+        for connection in self.connections:
+            connection.close()
+
+
+@pytest.fixture(params=["drops", "is silent"])
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A broken server. Of the one that is silent a user has set the limits, which then are these."""
+    is_silent = request.param == "is silent"
+    if is_silent:
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with closing(Server(is_silent)) as found:
+        yield found
+
+
+def tries(server: Server) -> int:
+    """How many connections there may be, until the server is given up."""
+    return 1 if server._is_silent else 1 + int(mlflow_store.HTTP_LIMITS["MLFLOW_HTTP_REQUEST_MAX_RETRIES"])
+
+
+@pytest.mark.parametrize("server", ["is silent"], indirect=True)
+@pytest.mark.parametrize("call", ["log_metrics", "log_artifact", "log_scenarios", "log_agent", "set_tags", "finish"])
+def test_a_server_that_dies_is_given_up_once(
+    root: Path, server: Server, call: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever call meets it, and with it for all runs of this process."""
+    from mlflow import MlflowClient
+
+    before = dict(os.environ)
+    make_agent().save(root / "best")
+    first, second = start(root, "first"), start(root, "second")
+    for tracker in (first, second):
+        assert tracker._store is not None
+        tracker._store._client = MlflowClient(tracking_uri=server.uri, registry_uri=server.uri)
+        tracker._store._flushed_at = -math.inf if call == "log_metrics" else math.inf
+    if call == "finish":
+        first.log_metrics({"x": 1.0}, 1)  # which it sends
+    arguments: dict[str, Any] = {
+        "log_metrics": ({"x": 1.0}, 1),
+        "log_artifact": (first.directory / "run.json",),
+        "log_scenarios": ("drawn", "training", SCENARIO),
+        "log_agent": (root / "best",),
+        "set_tags": ({"colour": "blue"},),
+    }
+    with caplog.at_level(logging.WARNING):
+        getattr(first, call)(*arguments.get(call, ()))
+        assert len(server.connections) == tries(server)
+        for tracker in (first, second):
+            if call != "finish":
+                tracker.log_metrics({"x": 2.0}, 2)
+            tracker.finish()
+    assert len(server.connections) == tries(server)
+    (warning,) = [record for record in caplog.records if record.name != "bbrgym.waiting"]
+    assert "failed, so runs are logged in their own folders only" in warning.message
+    assert [run_of(tracker.directory)["status"] for tracker in (first, second)] == ["FINISHED"] * 2
+    if call == "log_metrics":
+        assert [line["step"] for line in read_metrics(first.directory)] == [1, 2]
+    assert {name: os.environ.get(name) for name in mlflow_store.HTTP_LIMITS} == {
+        name: before.get(name) for name in mlflow_store.HTTP_LIMITS
+    }
+
+
+def test_a_training_without_its_server_ends_with_its_last_step(
+    root: Path, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracking = {"backend": "mlflow", "root": str(root), "uri": server.uri}
+    with caplog.at_level(logging.WARNING, logger="bbrgym"):
+        result = learn(root / "runs" / "training", tracking=tracking)
+    assert (result.is_complete, len(server.connections)) == (True, tries(server))
+    assert run_of(result.directory)["status"] == "FINISHED"
+    assert len(warnings(caplog)) == 1
+
+
+@pytest.mark.parametrize("server", ["is silent"], indirect=True)
+def test_a_benchmark_without_its_server_has_all_runs(
+    root: Path, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracking = {"backend": "mlflow", "root": str(root), "uri": server.uri}
+    config = small_benchmark(tracking) | {"seeds": [1, 2]}
+    with caplog.at_level(logging.WARNING, logger="bbrgym"):
+        result = run_benchmark(config, root / "runs" / "small", quiet(), has_report=False)
+    assert (result.results["seed"].tolist(), result.failures) == ([1, 2], [])
+    assert len(server.connections) == tries(server)
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_database_that_cannot_be_opened_is_given_up_soon(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow.store.db.utils
+
+    waits: list[float] = []
+    monkeypatch.setattr(mlflow.store.db.utils, "time", SimpleNamespace(sleep=waits.append))
+    (root / "runs" / "mlflow.db").unlink()
+    (root / "runs" / "mlflow.db").mkdir()
+    with caplog.at_level(logging.WARNING), start(root) as tracker:
+        tracker.log_metrics({"x": 1.0})
+    assert 0 < sum(waits) < 5
+    (warning,) = [record.message for record in caplog.records if record.name != "bbrgym.waiting"]
+    assert "unable to open database file" in warning
+
+
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGKILL, "RUNNING"), (signal.SIGTERM, "KILLED")])
 def test_a_killed_run_can_be_read(tmp_path: Path, signum: int, status: str) -> None:
     process = subprocess.Popen([sys.executable, "-c", LOG_UNTIL_KILLED, str(tmp_path)])
@@ -449,3 +580,82 @@ def test_pages_in_docs_do_not_make_the_code_modified(tmp_path: Path, monkeypatch
     assert provenance.source_tags()["git.dirty"] == "false"
     code.write_text("modified", "utf-8")
     assert provenance.source_tags()["git.dirty"] == "true"
+
+
+def statuses(root: Path) -> list[tuple[str, str]]:
+    """Return the name and the status of every run in the store, oldest first."""
+    experiments = [experiment.experiment_id for experiment in client(root).search_experiments()]
+    runs = client(root).search_runs(experiments, order_by=["attributes.start_time ASC"])
+    return [(run.info.run_name, run.info.status) for run in runs]
+
+
+@pytest.mark.parametrize("place", ["log_batch", "get_experiment_by_name", "create_run", "set_terminated"])
+def test_a_run_that_is_interrupted_while_it_begins_or_ends_is_killed_or_finished(
+    root: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    original = getattr(MlflowClient, place)
+
+    def interrupted(self: Any, *arguments: Any, **more: Any) -> Any:
+        result = original(self, *arguments, **more)
+        signal.raise_signal(signal.SIGINT)
+        return result
+
+    def begin_and_end() -> None:
+        start(root).finish()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MlflowClient, place, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            begin_and_end()
+    expected = {"get_experiment_by_name": [], "set_terminated": [("run", "FINISHED")]}
+    assert statuses(root) == expected.get(place, [("run", "KILLED")])
+
+
+def test_a_run_whose_folder_cannot_be_written_has_ended(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Tracker) -> None:
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tracker, "_write_record", full)
+        with pytest.raises(OSError, match="the disk is full"):
+            start(root)
+    assert statuses(root) == [("run", "KILLED")]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("place", ["_write_record", "log_metrics"])
+def test_no_run_of_an_interrupted_benchmark_is_left_running(
+    root: Path, place: str, is_killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After Ctrl-C at once; after a kill when the same command resumes it. No run is missing then."""
+    config = small_benchmark({"backend": "mlflow", "root": str(root)}) | {"seeds": [1, 2]}
+    directory = root / "runs" / "small"
+    original = getattr(Tracker, place)
+
+    def interrupted(self: Tracker, *arguments: Any) -> None:
+        if self.directory.parent.name == "runs" and self.directory.parent.parent == directory:
+            raise Killed if is_killed else KeyboardInterrupt
+        original(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tracker, place, interrupted)
+        if is_killed:  # nothing ends in order
+            patched.setattr(tracking.MlflowStore, "finish", lambda *_: None)
+            patched.setattr(tracking.MlflowStore, "end_killed", lambda *_: None)
+            patched.setattr(Tracker, "finish", lambda *_: None)
+        with pytest.raises((Killed, KeyboardInterrupt)):
+            run_benchmark(config, directory, quiet(), has_report=False)
+    left = [status for _, status in statuses(root)]
+    assert left == (["RUNNING", "RUNNING"] if is_killed else ["KILLED", "KILLED"])
+    run_benchmark(config, directory, quiet(), has_report=False)
+    assert [status for _, status in statuses(root)] == ["KILLED", "KILLED", "FINISHED", "FINISHED", "FINISHED"]
+
+
+def test_a_run_of_a_process_that_lives_is_left_alone(root: Path) -> None:
+    with start(root) as first:
+        record = run_of(first.directory)
+        write_json(first.directory / "run.json", record | {"pid": os.getppid()})
+        with start(root):
+            assert statuses(root) == [("run", "RUNNING"), ("run", "RUNNING")]

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import fake_engine
+import gymnasium
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from bomb import Bomb
 from filelock import FileLock
+from other_json import OTHER_JSON
 from policies import make_agent
 from rich.console import Console
 from training import (
@@ -39,19 +41,23 @@ from training import (
 )
 
 from bbrgym import EngineError, Scenario
-from bbrgym.agents import callbacks, checkpoint, ppo, training_loop
+from bbrgym.agents import callbacks, checkpoint, config, ppo, training_loop
 from bbrgym.agents.callbacks import Callbacks
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.sac import export_agent, make_model
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.agents.train import resume, train
-from bbrgym.benchmark.evaluate import evaluate
+from bbrgym.benchmark.evaluate import evaluate, read_evaluation
+from bbrgym.envs import environment_ids
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.named import named_scenario
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.files import write_json
 
 pytestmark = pytest.mark.usefixtures("no_figures")
+
+CMA = {"algorithm": "cma", "population": 4, "scenarios": 1, "fitness": "reward"}
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +117,37 @@ def test_a_killed_and_resumed_run_logs_the_same_and_ends_with_the_same_weights(
     assert logged(through) == logged(stopped)
     assert same(weights(through), weights(stopped))
     assert load_agent(through).content_hash == load_agent(stopped).content_hash
+
+
+@pytest.mark.parametrize(
+    ("agent", "total_steps", "made"),
+    [
+        (PPO, 20, 20),
+        (PPO, 100, 100),
+        (PPO, 101, 104),  # four flows decide at once
+        (SAC, 101, 104),
+        (SAC | {"train_freq": 10}, 100, 100),
+        (SAC | {"train_freq": 10}, 30, 32),
+    ],
+)
+def test_the_steps_that_are_asked_are_made(tmp_path: Path, agent: dict[str, Any], total_steps: int, made: int) -> None:
+    """Of what a learner makes as a whole it makes no more than is needed, and says that there are more steps."""
+    console = quiet()
+    result = train(changed({"total_steps": total_steps}, agent=agent), tmp_path, console)
+    assert (result.steps, result.is_complete) == (made, True)
+    assert load_agent(tmp_path / "final").training["steps"] == saved_steps(tmp_path)[0] == made
+    assert isinstance(console.file, io.StringIO)
+    assert ("a step of all flows is made as a whole" in console.file.getvalue()) == (made > total_steps)
+
+
+@pytest.mark.parametrize("agent", [PPO, SAC | {"train_freq": 10}])
+def test_a_resumed_run_has_the_same_last_rollout(tmp_path: Path, agent: dict[str, Any]) -> None:
+    through, stopped = tmp_path / "through", tmp_path / "stopped"
+    learn(through, {"total_steps": 180}, agent=agent)
+    learn_until_killed(stopped, {"total_steps": 180}, agent=agent)
+    assert resume(stopped, console=quiet()).steps == 180
+    assert logged(through) == logged(stopped)
+    assert same(weights(through), weights(stopped))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -265,6 +302,39 @@ def test_a_broken_checkpoint_falls_back_to_the_one_before(
         resume(broken, console=quiet())
 
 
+def test_stored_json_of_another_shape_is_refused_by_name(
+    finished: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    checkpoints = sorted((run / "checkpoints").glob("*/checkpoint.json"))
+    agent, record = run / "best" / "agent.json", run / "run.json"
+    good = {path: path.read_text() for path in (*checkpoints, agent, record)}
+    state = json.loads(good[checkpoints[-1]])
+    odd_state = json.dumps(state | {"state": state["state"] | {"best_score": "high"}})
+    odd_training = json.dumps(json.loads(good[agent]) | {"training": []})
+    for text in OTHER_JSON:
+        record.write_text(text)
+        with pytest.raises(ValueError, match="holds no training"):
+            resume(run, console=quiet())
+    params = json.loads(good[record])
+    for group in ("agent", "train"):
+        record.write_text(json.dumps(params | {"params": params["params"] | {group: [1]}}))
+        with pytest.raises(ValueError, match=rf"{group} must be a mapping, got \[1\]"):
+            resume(run, console=quiet())
+    record.write_text(good[record])
+    for text in (*OTHER_JSON, odd_training):
+        agent.write_text(text)
+        with pytest.raises(ValueError, match="holds no agent that can be loaded"):
+            load_agent(run)
+    for text in (*OTHER_JSON, odd_state):
+        caplog.clear()
+        for path in checkpoints:
+            path.write_text(text)
+        with pytest.raises(ValueError, match=r"no checkpoint in .* can be read"):
+            resume(run, console=quiet())
+        assert caplog.text.count("cannot read the checkpoint") == 2
+
+
 def test_a_time_limit_ends_it_early(tmp_path: Path) -> None:
     result = learn(tmp_path, {"max_minutes": 1e-6})
     assert not result.is_complete
@@ -359,6 +429,11 @@ def test_two_trainings_cannot_use_one_folder(tmp_path: Path) -> None:
     [
         ({"agent": {"algorithm": "dqn"}}, "'dqn'; known: ppo, sac, cma"),
         ({"agent": PPO | {"n_steps": 0.5}}, r"agent\.n_steps must be .*, got 0\.5"),
+        ({"agent": PPO | {"std": 1e39}}, r"agent\.std must be in \[1e-06, 1e\+06\], got 1e\+39"),
+        ({"agent": PPO | {"clip_range": 1e300}}, r"agent\.clip_range must be in .*, got 1e\+300"),
+        ({"agent": CMA | {"sigma": 1e300}}, r"agent\.sigma must be in \[1e-06, 1e\+06\], got 1e\+300"),
+        ({"agent": CMA | {"init_std": 1e39}}, r"agent\.init_std must be in .*, got 1e\+39"),
+        ({"tracking": {"backend": "mlflow", "root": "~nobodyatall"}}, "tracking.root: no home folder is known"),
         ({"agent": PPO | {"team_reward": "no"}}, r"agent\.team_reward must be true or false, got 'no'"),
         ({"agent": SAC | {"policy_kwargs": {"activation_fn": "gelu"}}}, "unknown activation_fn 'gelu'"),
         ({"agent": SAC | {"policy_kwargs": {"depth": 3}}}, "refuses its arguments: .*depth"),
@@ -372,6 +447,37 @@ def test_a_bad_configuration_is_refused_before_anything_is_made(
     with pytest.raises(ValueError, match=message):
         learn(tmp_path / "run", **changes)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings"),
+    [
+        (PPO | {"learning_rate": 1e37}, r"agent\.learning_rate \(it is 1e\+37\)"),
+        (CMA | {"sigma": 1e39}, r"agent\.sigma \(it is 1e\+39\) or agent\.init_std \(it is 0\.5\)"),
+    ],
+)
+def test_an_overflow_in_a_training_names_the_settings(
+    tmp_path: Path, agent: dict[str, Any], settings: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "MOST", 1e300)
+    with pytest.raises(ValueError, match=f"the weights have overflowed: give a smaller {settings}"):
+        learn(tmp_path, engine={"name": "native"}, agent=agent)
+    assert run_of(tmp_path)["status"] == "FAILED"
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_loop, "make_learner", kill)
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(ValueError, match=r"cannot write into .*'.*runs' is not a folder; choose .* output_dir="):
+        learn(tmp_path / "runs" / "train" / "first")
+    with pytest.raises(ValueError, match=r"cannot write into .*; choose another folder with output_dir="):
+        learn(Path("/proc/nowhere/first"))  # not even by root
+    folder = tmp_path / "run"
+    folder.symlink_to("/proc/nowhere")
+    with pytest.raises(ValueError, match=r"cannot write into .*; make it writable, or resume a copy"):
+        resume(folder, config=changed())
 
 
 def test_a_finished_run_is_not_overwritten(finished: Path, tmp_path: Path) -> None:
@@ -473,6 +579,40 @@ def test_evaluation_returns_prints_and_stores_its_results(tmp_path: Path) -> Non
     assert len(read_metrics(tmp_path / "out")) == 2
 
 
+def test_an_evaluation_is_the_task_of_the_id(tmp_path: Path) -> None:
+    make_agent().save(tmp_path / "agent")
+    for id, arguments in environment_ids().items():
+        if not arguments:
+            continue
+        config = {"agent_path": str(tmp_path / "agent"), "scenario": named_scenario(arguments["scenario"])}
+        spec = read_evaluation(config | {"other_agents": arguments.get("other_agents")})[1]
+        with contextlib.closing(gymnasium.make(id)) as env:
+            assert spec.distribution == env.unwrapped._episodes.spec.distribution  # type: ignore[attr-defined]
+
+
+def test_an_evaluation_says_what_the_agent_drives_and_that_nothing_is_random(tmp_path: Path) -> None:
+    make_agent().save(tmp_path / "agent")
+    flows = [{"algorithm": "agent", "rtt_ms": 20}, {"algorithm": "agent", "rtt_ms": 30}]
+
+    def shown(first: dict[str, Any], **changes: Any) -> tuple[list[str], str]:
+        console = Console(file=io.StringIO(), width=160)
+        scenario = {"rate_mbps": 5, "duration_s": 1, "flows": [flows[0] | first, flows[1]]}
+        config = {"agent_path": str(tmp_path / "agent"), "scenario": scenario, "seeds": [1, 2]}
+        results = evaluate(config | {"tracking": {"backend": "none"}} | changes, tmp_path / "out", console)
+        assert isinstance(console.file, io.StringIO)
+        return results["algorithm"].tolist(), console.file.getvalue()
+
+    algorithms, text = shown({})
+    assert algorithms == ["agent"] * 4
+    assert "The agent drives 2 flows" in text
+    assert "2 seeds give identical rows" in text
+    algorithms, text = shown({}, other_agents="cubic")
+    assert algorithms == ["agent", "cubic"] * 2
+    assert "The agent drives" not in text
+    assert "identical" not in shown({"jitter_ms": 3})[1]
+    assert "identical" not in shown({}, seeds=[1])[1]
+
+
 def test_an_evaluation_beside_finite_flows_shows_their_completion_and_what_ecn_marked(tmp_path: Path) -> None:
     make_agent().save(tmp_path / "agent")
     workload = {"arrivals_per_s": 30, "sizes": "fixed", "mean_bytes": 5000, "flow": {"algorithm": "cubic"}}
@@ -500,6 +640,11 @@ def test_a_bad_evaluation_is_refused(tmp_path: Path) -> None:
         ({"seeds": [1, 1]}, r"seeds .*got \[1, 1\]"),
         ({"warmup": 1}, r"warmup must be in \[0, 1\), got 1"),
         ({"seed": 1}, "an evaluation: unknown key 'seed' .*known: name"),
+        ({"other_agents": "bbrr"}, r"unknown other_agents 'bbrr' \(did you mean 'bbr'\?\)"),
+        (
+            {"scenario": {"duration_s": 4, "flows": [{"algorithm": "agent", "stop_s": 1}]}},
+            r"no flow sends after the warm-up: warmup=0\.25 .*last stop_s is 1:",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             evaluate(good | changes, tmp_path / "out", quiet())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -15,9 +16,9 @@ from typing import Any, Final
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobStatus, run_job, setup_globals
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from bbrgym.files import write_text
+from bbrgym.files import read_object, write_text
 
 RESULT: Final = "result.json"
 """File in a job's folder, once it has ended by itself: status, overrides, value, error."""
@@ -35,6 +36,22 @@ class Job:
     config: DictConfig
     folder: Path
     started_in: str = field(default_factory=os.getcwd)
+
+
+def without_hydra(config: DictConfig) -> DictConfig:
+    """Return what of a composed configuration the task gets."""
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+
+
+def identity(config: DictConfig, *more: Any) -> str:
+    """Return a hash of a job's name and configuration, as composed, before `${now:…}` and the like are resolved.
+
+    Args:
+        config: as Hydra composed it. What it says of Hydra itself does not count.
+        more: plain values that count, too.
+    """
+    content = [config.hydra.job.name, OmegaConf.to_container(without_hydra(config)), *more]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def run(job: Job) -> Any:
@@ -74,10 +91,10 @@ def run(job: Job) -> Any:
 def read_result(folder: Path) -> dict[str, Any] | None:
     """Return `RESULT` of a job's folder; None if there is none or it is damaged."""
     try:
-        result: dict[str, Any] = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+        result = read_object(folder / RESULT, status=str, overrides=list)
     except (OSError, ValueError):
         return None
-    return result
+    return result if "value" in result else None
 
 
 @contextmanager

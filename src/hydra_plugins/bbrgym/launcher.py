@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 from collections.abc import Sequence
@@ -19,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from bbrgym.checks import check_integer
 from bbrgym.executors import ExecutorConfig, TaskResult, make_executor, run_in_chunks
-from hydra_plugins.bbrgym._job import OUTPUT, RESULT, Job, read_result, run
+from hydra_plugins.bbrgym._job import OUTPUT, RESULT, Job, identity, read_result, run, without_hydra
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -99,7 +97,7 @@ class ExecutorLauncher(Launcher):
         config = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
         with open_dict(config):
             config.hydra.job.num = number
-            config.hydra.job.id = config.hydra.sweep.subdir = _hash(config)
+            config.hydra.job.id = config.hydra.sweep.subdir = identity(config)
         return config
 
 
@@ -110,21 +108,11 @@ def _differences(job_overrides: Sequence[Sequence[str]]) -> list[str]:
     return [" ".join(override for override in overrides if override not in common) for overrides in shown]
 
 
-def _without_hydra(config: DictConfig) -> DictConfig:
-    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-
-
-def _hash(config: DictConfig) -> str:
-    task = OmegaConf.to_container(_without_hydra(config))
-    text = json.dumps([config.hydra.job.name, task], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
 def _job_return(config: DictConfig, folder: Path, result: TaskResult[Job]) -> JobReturn:
     is_done = result.status == "done"
     job = JobReturn(
         overrides=list(config.hydra.overrides.task),
-        cfg=_without_hydra(config),
+        cfg=without_hydra(config),
         hydra_cfg=OmegaConf.masked_copy(config, ["hydra"]),
         working_dir=os.getcwd(),
         task_name=str(config.hydra.job.name),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +25,7 @@ from bbrgym.checks import check_integer, check_name, check_number
 from bbrgym.extras import require
 from bbrgym.files import sqlite_url
 from bbrgym.waiting import announcing
+from hydra_plugins.bbrgym._job import identity
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -44,7 +47,9 @@ class OptunaSweeper(Sweeper):
         agent=ppo,sac   agent.gamma=choice(0.9,0.99)       one of a list
 
     A key with one value has it in all jobs. The study is kept in `storage`; the same command resumes it, up to
-    `n_trials` in total. Trials that were running when it was killed are repeated.
+    `n_trials` in total. Trials that were running when it was killed are repeated. The study's name ends with a hash of
+    its direction, its search space and the configuration that its jobs share. So one that differs in any of these is
+    another study, as `ExecutorLauncher` takes a job whose configuration changes for another job.
 
     `optimization_results.yaml` in the sweep's folder has the value, parameters and overrides of the best trial.
 
@@ -79,7 +84,9 @@ class OptunaSweeper(Sweeper):
         self._sampler = sampler
         self._seed = check_integer("hydra.sweeper.seed", seed, at_least=0, below=2**32, or_none=True)
         self._max_failures = max_failure_rate * self._n_trials
-        self._storage = storage if storage is None or "://" in storage else sqlite_url(Path(storage))
+        if not isinstance(storage, str | None):
+            raise ValueError(f"hydra.sweeper.storage must be a path, the URL of a database or null, got {storage!r}")
+        self._storage = storage
         self._study_name = study_name
         self.params = {str(key): str(value) for key, value in (params or {}).items()}
 
@@ -95,7 +102,8 @@ class OptunaSweeper(Sweeper):
         """Run the study, whose search space are the overrides that are sweeps; return the best trial's parameters.
 
         Raises:
-            HydraException: too many trials failed, none succeeded, or Optuna does not support a sweep.
+            HydraException: too many trials failed, none succeeded, Optuna does not support a sweep, or the database
+                cannot be used.
         """
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         space, fixed = self._read(parser.parse_overrides([*(f"{k}={v}" for k, v in self.params.items()), *arguments]))
@@ -104,12 +112,10 @@ class OptunaSweeper(Sweeper):
 
         sweep_dir = Path(str(self.config.hydra.sweep.dir))
         sweep_dir.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, sweep_dir / "multirun.yaml")
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        with announcing(f"Optuna's database {self._storage}"):
-            study = optuna.create_study(
-                storage=self._storage, study_name=self._study_name, direction=self._direction, load_if_exists=True
-            )
+        study = self._open_study(space, fixed)
+        OmegaConf.save(self.config, sweep_dir / "multirun.yaml")
+        first_number = self._first_number(study, sweep_dir)
         for killed in study.get_trials(states=(TrialState.RUNNING,)):
             study.tell(killed.number, state=TrialState.FAIL)
             study.enqueue_trial(killed.params)
@@ -121,7 +127,7 @@ class OptunaSweeper(Sweeper):
             study.sampler = optuna.samplers.RandomSampler(seed)
         LOGGER.info(
             f"Optuna: {self._n_trials} trials, {len(_counted(study))} of them already done, in "
-            f"{os.path.relpath(sweep_dir)}"
+            f"{os.path.relpath(sweep_dir)}, study {study.study_name}"
         )
         while (left := self._n_trials - len(_counted(study))) > 0:
             # Not the trials' numbers: repeated trials are out of order.
@@ -129,7 +135,7 @@ class OptunaSweeper(Sweeper):
             trials = [study.ask(space) for _ in range(min(left, self._n_jobs))]
             batch = [[*fixed, *_overrides(trial.params)] for trial in trials]
             self.validate_batch_is_legal(batch)
-            jobs = self.launcher.launch(batch, initial_job_idx=begun)
+            jobs = self.launcher.launch(batch, initial_job_idx=first_number + begun)
             for trial, overrides, job in zip(trials, batch, jobs, strict=True):
                 self._tell(study, trial, overrides, job)
             failed = sum(trial.state is TrialState.FAIL for trial in _counted(study))
@@ -142,8 +148,31 @@ class OptunaSweeper(Sweeper):
     def split_arguments(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:
         """Return the overrides of one job, where Hydra's own sweepers return those of all: with the first values."""
         space, fixed = self._read(overrides)
-        first = {key: vars(one)["low"] if "low" in vars(one) else vars(one)["choices"][0] for key, one in space.items()}
-        return [[[*fixed, *_overrides(first)]]]
+        return [[_first_job(space, fixed)]]
+
+    def _open_study(self, space: Mapping[str, BaseDistribution], fixed: list[str]) -> Study:
+        """Return the study of this direction, search space and configuration: a new one, or one that resumes."""
+        import optuna
+
+        name = self._study_name
+        if name is not None:
+            # Not of the fixed overrides alone: they may need what another one chooses.
+            config = self.hydra_context.config_loader.load_sweep_config(self.config, _first_job(space, fixed))
+            searched = {key: optuna.distributions.distribution_to_json(one) for key, one in space.items()}
+            name = f"{name}-{identity(config, searched, self._direction)}"
+        storage = self._storage
+        url = storage if storage is None or "://" in storage else sqlite_url(Path(storage))
+        with _explaining(storage), announcing(f"Optuna's database {_without_password(storage)}"):
+            return optuna.create_study(storage=url, study_name=name, direction=self._direction, load_if_exists=True)
+
+    def _first_number(self, study: Study, sweep_dir: Path) -> int:
+        """Return the number of a study's first job. Jobs of other sweeps in the folder keep theirs."""
+        key = "first_number"
+        if key not in study.user_attrs:
+            numbers = [int(path.name) for path in sweep_dir.iterdir() if path.name.isdecimal()]
+            # A study that is not stored begins at 0 whenever it is repeated.
+            study.set_user_attr(key, 0 if self._storage is None else max(numbers, default=-1) + 1)
+        return int(study.user_attrs[key])
 
     def _read(self, overrides: list[Override]) -> tuple[dict[str, BaseDistribution], list[str]]:
         """Return the search space, and the overrides that all jobs have."""
@@ -194,6 +223,34 @@ class OptunaSweeper(Sweeper):
         OmegaConf.save(OmegaConf.create(results), sweep_dir / "optimization_results.yaml")
         LOGGER.info(f"Results: {os.path.relpath(sweep_dir / 'optimization_results.yaml')}")
         return params
+
+
+@contextmanager
+def _explaining(storage: str | None) -> Iterator[None]:
+    """Raise errors about a database in the block as one that says what to change."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError, RuntimeError, ImportError, OSError) as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise HydraException(
+            f"hydra.sweeper.storage={_without_password(storage)} cannot be used as Optuna's database ({cause}): give "
+            "another hydra.sweep.dir or hydra.sweeper.storage"
+        ) from error
+
+
+def _without_password(storage: str | None) -> str:
+    return re.sub(r"(//[^/@]*:)[^/@]*@", r"\1…@", str(storage))
+
+
+def _first_job(space: Mapping[str, BaseDistribution], fixed: list[str]) -> list[str]:
+    """Return the overrides of the job with the first value of everything that is searched."""
+    first = {key: vars(one)["low"] if "low" in vars(one) else vars(one)["choices"][0] for key, one in space.items()}
+    return [*fixed, *_overrides(first)]
 
 
 def _counted(study: Study) -> list[FrozenTrial]:

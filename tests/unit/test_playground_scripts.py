@@ -1,0 +1,269 @@
+"""The playground's scripts without its module: links in Node.js, and the page as one file."""
+
+import json
+import random
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from bbrgym import Flow, Scenario
+from studies import playground
+
+DATA = playground.data() | {"linear": {"weights": [0.0] * 16}}
+PRESETS = [preset["name"] for preset in DATA["presets"]]
+DEEP = "[" * 100_000
+
+CALLS = """
+import { readFileSync } from 'node:fs';
+import { fromHash, toHash } from './link.js';
+import { scenariosOf, settingsOf, settingsOfSaved } from './scenario.js';
+
+const { call, data, values } = JSON.parse(readFileSync(0, 'utf8'));
+const calls = {
+  open: (hash) => {
+    const { settings, problem } = fromHash(hash, data);
+    return { settings, problem, usual: settingsOf(data.presets[0]) };
+  },
+  link: (settings) => toHash(settings, data),
+  preset: (name) => settingsOf(data.presets.find((preset) => preset.name === name)),
+  saved: (saved) => settingsOfSaved(saved, data.presets[0]),
+  scenarios: (settings) => scenariosOf(settings),
+};
+console.log(JSON.stringify(values.map(calls[call])));
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The scripts in a folder where Node.js takes them for modules."""
+    folder = tmp_path_factory.mktemp("scripts")
+    for path in playground.SOURCE.glob("*.js"):
+        shutil.copy(path, folder)
+    (folder / "package.json").write_text('{"type": "module"}')
+    (folder / "calls.js").write_text(CALLS)
+    return folder
+
+
+def run(folder: Path, call: str, values: Sequence[Any]) -> list[Any]:
+    """Return what a function of `CALLS` gives for each value, in one process."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node.js is missing")
+    given = json.dumps({"call": call, "data": DATA, "values": values})
+    ran = subprocess.run([node, "calls.js"], cwd=folder, input=given, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return list(json.loads(ran.stdout))
+
+
+BAD_LINKS = {
+    "null": "null",
+    "5": "5",
+    "[]": "[]",
+    '"text"': '"text"',
+    "true": "true",
+    "{": "#",
+    DEEP: "#",
+    '{"flows": 5}': "flows must be a list of 1 to 8 entries, got 5",
+    '{"flows": null}': "flows",
+    '{"flows": {"length": 2}}': "flows",
+    '{"flows": []}': "flows",
+    '{"flows": [null]}': "flows[0]",
+    '{"flows": [[]]}': "flows[0]",
+    '{"flows": [{}, 7]}': "flows[1]",
+    json.dumps({"flows": [{}] * 9}): "flows",
+    '{"flows": [{"algorithm": "bbr9"}]}': "flows[0].algorithm",
+    '{"flows": [{"algorithm": ["bbr"]}]}': "flows[0].algorithm",
+    '{"flows": [{"versus": null}]}': "flows[0].versus",
+    '{"flows": [{"rtt_ms": 0}]}': "flows[0].rtt_ms must be a number from 1 to 10000, got 0",
+    '{"flows": [{"rtt_ms": "40"}]}': 'got "40"',
+    '{"flows": [{"rtt_ms": 1e999}]}': "got Infinity",
+    '{"flows": [{"start_s": -1}]}': "flows[0].start_s",
+    '{"flows": [{"jitter_ms": null}]}': "flows[0].jitter_ms",
+    '{"flows": [{"preference": 1.1}]}': "flows[0].preference",
+    '{"flows": [{"policy": "/etc/passwd"}]}': '"policy" in flows[0]',
+    '{"flows": [{"rtt_schedule": [[0, 0]]}]}': "flows[0].rtt_schedule[0][1]",
+    '{"preset": "nothing"}': '"nothing"',
+    '{"preset": "__proto__"}': "__proto__",
+    '{"preset": null}': "preset",
+    '{"seed": 1.5}': "seed must be a whole number",
+    '{"seed": -1}': "seed",
+    '{"seed": 2147483648}': "seed",
+    '{"isComparing": 1}': "isComparing",
+    '{"isComparing": "false"}': "isComparing",
+    '{"rate_mbps": 0}': "rate_mbps must be a number from 0.1 to 1000, got 0",
+    '{"rate_mbps": -1e999}': "got -Infinity",
+    '{"rate_mbps": [20]}': "rate_mbps",
+    '{"rate_mbps": {"valueOf": 20}}': "rate_mbps",
+    '{"buffer_bdp": 101}': "buffer_bdp",
+    '{"loss": 1}': "loss",
+    '{"duration_s": 301}': "duration_s",
+    '{"packet_bytes": 1}': "packet_bytes",
+    '{"queue": "red"}': "queue must be one of droptail",
+    '{"queue": "toString"}': "toString",
+    '{"rate_schedule": null}': "rate_schedule",
+    '{"rate_schedule": "no list"}': "rate_schedule",
+    '{"rate_schedule": {"length": 1, "0": [0, 1]}}': "rate_schedule",
+    '{"rate_schedule": [5]}': "rate_schedule[0]",
+    '{"rate_schedule": [[0]]}': "rate_schedule[0]",
+    '{"rate_schedule": [[0, 1, 2]]}': "rate_schedule[0]",
+    '{"rate_schedule": [[0, 1], [0, 2]]}': "rate_schedule[1][0] must be later",
+    '{"rate_schedule": [[2, 1], [1, 2]]}': "rate_schedule[1][0] must be later",
+    '{"rate_schedule": [[-1, 1]]}': "rate_schedule[0][0]",
+    '{"rate_schedule": [[0, 1e999]]}': "rate_schedule[0][1]",
+    '{"rate_schedule": [[0, null]]}': "rate_schedule[0][1]",
+    '{"rate_schedule": [["0", 1]]}': "rate_schedule[0][0]",
+    json.dumps({"rate_schedule": [[i / 100, 1] for i in range(10_001)]}): "rate_schedule",
+    '{"weights": []}': "weights must be a list of 16 entries",
+    json.dumps({"weights": [0] * 15 + ["1"]}): "weights[15]",
+    json.dumps({"weights": [0] * 15 + [1e6]}): "weights[15]",
+    '{"rate": 20}': 'unknown setting "rate"',
+    '{"__proto__": {"rate_mbps": 5}}': "__proto__",
+    '{"constructor": 1}': "constructor",
+    '{"toString": 1}': "toString",
+}
+
+
+def test_a_bad_link_gives_a_sentence_and_the_first_experiment(folder: Path) -> None:
+    hashes = [*("#" + quote(text) for text in BAD_LINKS), "#%", "#%FF", "#controls"]
+    opened = run(folder, "open", hashes)
+    wanted = [*BAD_LINKS.values(), "#", "#", "#"]
+    for hash, found, part in zip(hashes, opened, wanted, strict=True):
+        assert part in found["problem"], hash[:80]
+        assert len(found["problem"]) < 400
+        assert found["settings"] == found["usual"], hash[:80]
+
+
+@pytest.mark.parametrize("hash", ["", "#"])
+def test_no_link_is_no_problem(folder: Path, hash: str) -> None:
+    (found,) = run(folder, "open", [hash])
+    assert found["problem"] == ""
+    assert found["settings"] == found["usual"]
+
+
+def test_links_restore_what_the_controls_can_set(folder: Path) -> None:
+    settings = run(folder, "preset", PRESETS)
+    changed = settings[0] | {
+        "seed": 2**31 - 1,
+        "rate_mbps": 0.1,
+        "loss": 0.9,
+        "queue": "dualpi2",
+        "rate_schedule": [[0, 0.01], [299.5, 1000]],
+        "weights": [0.5] * 16,
+        "flows": [settings[0]["flows"][0] | {"algorithm": "linear", "versus": "prague", "start_s": 299}] * 8,
+    }
+    wanted = [*settings, changed]
+    opened = run(folder, "open", ["#" + hash for hash in run(folder, "link", wanted)])
+    assert [found["problem"] for found in opened] == [""] * len(wanted)
+    assert [found["settings"] for found in opened] == wanted
+
+
+def test_what_a_link_leaves_out_is_usual(folder: Path) -> None:
+    (found,) = run(folder, "open", ["#" + quote('{"flows": [{"algorithm": "cubic"}], "rate_mbps": 7}')])
+    assert found["problem"] == ""
+    assert found["settings"]["flows"][0] | {"algorithm": "cubic", "rtt_ms": 40} == found["settings"]["flows"][0]
+    assert found["settings"] | {"rate_mbps": 7, "preset": PRESETS[0], "seed": 1} == found["settings"]
+
+
+ODD = (None, True, -1, 0, 0.5, 1, 3, 1e5, 1e308, "", "1", "bbr", "droptail", [], [[]], [[0, 1]], {}, {"0": 1})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_link_opens_with_settings_that_it_may_have(folder: Path, seed: int) -> None:
+    """Whatever a value is replaced by, the page starts with settings that a link could restore."""
+    draw = random.Random(seed)
+    links = []
+    for settings in run(folder, "preset", [draw.choice(PRESETS) for _ in range(300)]):
+        at: Any = settings
+        while True:
+            place = draw.choice([*at] if isinstance(at, dict) else range(len(at)))
+            if not (at[place] and isinstance(at[place], dict | list)) or draw.random() < 0.2:
+                break
+            at = at[place]
+        at[place] = draw.choice(ODD)
+        links.append("#" + quote(json.dumps(settings)))
+    opened = run(folder, "open", links)
+    assert 0 < sum(bool(found["problem"]) for found in opened) < len(links)
+    assert None not in run(folder, "link", [found["settings"] for found in opened])
+
+
+SAVED = Scenario(
+    rate_mbps=33,
+    buffer_packets=77,
+    packet_bytes=1448,
+    loss=0.01,
+    loss_burst_ms=20,
+    queue="codel",
+    rate_schedule=((1, 5), (2, 10)),
+    duration_s=600,
+    flows=(
+        Flow("vegas", rtt_ms=25, parameters={"alpha_packets": 4}, ecn="classic", stop_s=9),
+        Flow("policy", rtt_ms=0.5, start_s=1, jitter_ms=2, parameters={"preference": 0.75}),
+        Flow("cubic", rtt_schedule=((0, 10), (3, 20)), size_bytes=10_000),
+    ),
+)
+
+
+def saved(scenario: Scenario) -> dict[str, Any]:
+    plain = scenario.to_dict()
+    flows = [{"jitter_ms": 0, "rtt_schedule": []} | flow for flow in plain["flows"]]
+    return {"scenario": plain | {"flows": flows}, "seed": 7}
+
+
+def test_the_controls_have_all_that_a_saved_run_had(folder: Path) -> None:
+    (settings,) = run(folder, "saved", [saved(SAVED)])
+    assert settings["seed"] == 7
+    for name in ("rate_mbps", "loss", "queue", "duration_s", "packet_bytes"):
+        assert settings[name] == getattr(SAVED, name)
+    assert settings["buffer_bdp"] == pytest.approx(77 / SAVED.bdp_packets)
+    assert [flow["algorithm"] for flow in settings["flows"]] == ["vegas", "policy", "cubic"]
+    assert [flow["preference"] for flow in settings["flows"]] == [0.25, 0.75, 0.25]
+    # And they run the same scenario again, with what has no control.
+    ((plain,),) = run(folder, "scenarios", [settings])
+    assert plain["flows"][1].pop("policy") == "reference"
+    again = Scenario.from_dict(plain)
+    assert again.queue_packets == 77
+    assert again.to_dict() | {"buffer_bdp": None, "buffer_packets": 77} == SAVED.to_dict()
+
+
+def test_another_algorithm_does_not_get_the_parameters_of_a_saved_one(folder: Path) -> None:
+    (settings,) = run(folder, "saved", [saved(SAVED)])
+    settings["flows"][0]["algorithm"] = "bbr"
+    ((plain,),) = run(folder, "scenarios", [settings])
+    assert plain["flows"][0]["parameters"] == {}
+    assert plain["flows"][0]["ecn"] == "classic"
+
+
+def test_settings_beyond_the_bounds_of_links_have_none(folder: Path) -> None:
+    plain = Scenario(duration_s=20, flows=(Flow("bbr"), Flow("cubic")))
+    hash, none = run(folder, "link", run(folder, "saved", [saved(plain), saved(SAVED)]))
+    assert hash is not None
+    assert none is None
+
+
+def test_the_page_is_one_file_that_names_no_other(tmp_path: Path) -> None:
+    module = tmp_path / "engine.wasm"
+    module.write_bytes(b"\0asm</script>")
+    playground.build(tmp_path)
+    page = (tmp_path / "index.html").read_text()
+    markup = re.sub(r"<(script|style)\b[^>]*>.*?</\1>", r"<\1>", page, flags=re.DOTALL)
+    assert re.findall(r'(?:src|href)="(?!data:)[^"]*', markup) == []
+    assert markup.count("<script>") == 3
+    assert "Permission is hereby granted" in page  # uPlot's licence
+    scripts = re.findall(r'<script type="module">(.*?)</script>', page, flags=re.DOTALL)
+    assert re.findall(r"from '(?!data:)[^']*'|\bfetch\('(?!saved)", scripts[0]) == []
+
+
+def test_a_script_that_would_end_its_element_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(playground.SOURCE, source)
+    (source / "score.js").write_text("'</script>'")
+    (source / "index.html").write_text('<script src="score.js" type="module"></script>')
+    monkeypatch.setattr(playground, "SOURCE", source)
+    with pytest.raises(ValueError, match=r"score\.js"):
+        playground.one_file(tmp_path / "engine.wasm")
