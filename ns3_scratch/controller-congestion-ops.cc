@@ -118,6 +118,7 @@ void ControllerCongestionOps::Apply(Ptr<TcpSocketState> tcb)
         tcb->m_pacing = m_isPaced = decision.is_paced;
     }
     m_sendQuantum = decision.send_quantum;
+    m_isBurstWhole = decision.is_burst_whole;
     tcb->m_pacingRate =
         DataRate(static_cast<uint64_t>(std::max<BitsPerSecond>(decision.pacing_rate, 1)));
     if (decision.is_app_limited)

@@ -44,6 +44,12 @@ class ControllerCongestionOps : public ns3::TcpCongestionOps
         return m_sendQuantum;
     }
 
+    /// Whether a burst waits until the window has room for all of it.
+    bool IsBurstWhole() const
+    {
+        return m_isBurstWhole;
+    }
+
     std::string GetName() const override;
     bool HasCongControl() const override;
     void CongControl(ns3::Ptr<ns3::TcpSocketState> tcb,
@@ -64,6 +70,7 @@ class ControllerCongestionOps : public ns3::TcpCongestionOps
     ns3::Ptr<ns3::TcpTxBuffer> m_buffer;
     std::unique_ptr<Controller> m_controller;
     Bytes m_sendQuantum = 0;
+    bool m_isBurstWhole = false;
     bool m_isPaced = false;
 };
 

@@ -1,7 +1,12 @@
 #include "sender-socket.h"
 
+#include "envs/transport/held_burst.h"
+
 #include "ns3/callback.h"
+#include "ns3/simulator.h"
 #include "ns3/tcp-rate-ops.h"
+
+#include <algorithm>
 
 namespace bbrgym
 {
@@ -81,8 +86,10 @@ uint32_t SenderSocket::SendDataPacket(SequenceNumber32 seq, uint32_t maxSize, bo
     const uint32_t sent = TcpSocketBase::SendDataPacket(seq, maxSize, withAck);
     m_burst += sent;
     m_pacingTimer.Cancel();
-    m_pacingTimer.Schedule(
-        m_tcb->m_pacingRate.Get().CalculateBytesTxTime(static_cast<uint32_t>(m_burst)));
+    const Time pause =
+        m_tcb->m_pacingRate.Get().CalculateBytesTxTime(static_cast<uint32_t>(m_burst));
+    m_pacingTimer.Schedule(pause);
+    m_mayLeave = (Simulator::Now() + pause).GetNanoSeconds();
     m_tcb->m_pacing = m_burst + m_tcb->m_segmentSize > m_pace->GetSendQuantum();
     return sent;
 }
@@ -100,6 +107,11 @@ uint32_t SenderSocket::AvailableWindow() const
         // The window ends the burst; pacing must first account for what was sent.
         m_tcb->m_pacing = true;
     }
+    if (available >= segment && IsNextBurstHeld())
+    {
+        m_tcb->m_pacing = true;
+        return 0;
+    }
     const uint32_t inFlight = m_tcb->m_bytesInFlight; // AvailableWindow has just updated it
     if (m_tcb->m_cWnd >= inFlight + segment && m_state == ESTABLISHED)
     {
@@ -114,6 +126,26 @@ uint32_t SenderSocket::AvailableWindow() const
         }
     }
     return available;
+}
+
+/// Returns whether the next burst waits for an ACK that gives it room in the window, as in Sender.
+bool SenderSocket::IsNextBurstHeld() const
+{
+    if (m_pace == nullptr || !m_pace->IsPaced() || !m_pace->IsBurstWhole() ||
+        m_pacingTimer.IsRunning() || m_tcb->m_congState >= TcpSocketState::CA_RECOVERY ||
+        m_txBuffer->GetLost() > m_txBuffer->GetRetransmitsCount() || m_history.empty())
+    {
+        return false;
+    }
+    const uint32_t written = m_txBuffer->SizeFromSequence(m_tcb->m_nextTxSequence);
+    const uint32_t cwnd = m_tcb->m_cWnd;
+    return IsBurstHeld({.room = Bytes{cwnd} - m_tcb->m_bytesInFlight.Get(),
+                        .cwnd = cwnd,
+                        .bytes = std::min<Bytes>(m_pace->GetSendQuantum(), written),
+                        .may_leave = m_mayLeave,
+                        .oldest_sent = m_history.front().time.GetNanoSeconds(),
+                        .smoothed_rtt = m_rtt->GetEstimate().GetNanoSeconds()},
+                       Simulator::Now().GetNanoSeconds());
 }
 
 void SenderSocket::ReceivedAck(Ptr<Packet> packet, const TcpHeader& tcpHeader)

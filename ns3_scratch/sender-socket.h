@@ -39,11 +39,14 @@ class SenderSocket : public ns3::TcpSocketBase
     void ReTxTimeout() override;
 
   private:
+    bool IsNextBurstHeld() const;
+
     FlowRecorder* m_recorder = nullptr;
     bool m_hasMoreData = false;
     bool m_isSilent = false;
     ControllerCongestionOps* m_pace = nullptr;
     Bytes m_burst = 0;
+    Nanoseconds m_mayLeave = 0; ///< when the next burst may leave
 };
 
 } // namespace bbrgym

@@ -33,9 +33,9 @@ Gains AgentController::ChooseGains() const {
 }
 
 void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
-  // Without BBR's room for bursts, which on a fast link is more than what an agent wants in the queue.
-  const double window = BdpBytes(steered_.cwnd, max_bandwidth());
-  BbrController::MoveCwnd(ack, IsSteered() ? static_cast<Bytes>(window) : target);
+  // Without BBR's room for three bursts, which on a fast link is more than what an agent wants in the queue.
+  const auto window = static_cast<Bytes>(BdpBytes(steered_.cwnd, max_bandwidth()));
+  BbrController::MoveCwnd(ack, IsSteered() ? InWholeBursts(window) : target);
 }
 
 }  // namespace bbrgym

@@ -93,6 +93,7 @@ Decision BbrController::decision() const {
   return {.cwnd = cwnd_,
           .pacing_rate = pacing_rate_.value(),
           .send_quantum = BurstPackets() * connection_.packet_bytes,
+          .is_burst_whole = parameters_.burst_packets == 0,
           .is_paced = true,
           .is_app_limited = is_held_back_};
 }
@@ -308,6 +309,12 @@ std::int64_t BbrController::BurstPackets() const {
   const Bytes burst = std::min<Bytes>(pacing_rate_.value() / 8 / 1024, kMaxBurst);
   const std::int64_t least = pacing_rate_.value() < kSinglePacketRate ? 1 : 2;
   return std::max<std::int64_t>(burst / connection_.packet_bytes, least);
+}
+
+Bytes BbrController::InWholeBursts(Bytes window) const {
+  if (parameters_.burst_packets > 0) return window;
+  const Bytes burst = BurstPackets() * connection_.packet_bytes;
+  return (window + burst - 1) / burst * burst;
 }
 
 }  // namespace bbrgym

@@ -109,6 +109,8 @@ class BbrController : public Controller {
   /// Returns the bytes in flight that `gain` BDPs and room for bursts ask for: the mark of the cycle and of Drain, and
   /// the target of the window.
   Bytes InflightTarget(double gain, BitsPerSecond bandwidth, Bytes extra = 0) const;
+  /// Rounds a window up to whole bursts if those are the kernel's, which keeps them whole; else it stays as it is.
+  Bytes InWholeBursts(Bytes window) const;
   Bytes MinCwnd() const { return parameters_.min_cwnd_packets * connection_.packet_bytes; }
 
   // Variants read these.

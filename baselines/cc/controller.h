@@ -65,6 +65,8 @@ struct Decision {
   BitsPerSecond pacing_rate = 0;
   /// How much may leave back to back before pacing delays the next packet.
   Bytes send_quantum = 0;
+  /// Whether a burst of `send_quantum` waits until the window has room for all of it, as in the kernel's TCP.
+  bool is_burst_whole = false;
   /// Whether the sender must pace; `pacing_rate` is set in any case.
   bool is_paced = false;
   /// Whether the controller holds the flow back on purpose: packets sent now must count as application-limited.

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "envs/transport/held_burst.h"
 #include "envs/transport/receiver.h"
 
 namespace bbrgym {
@@ -61,8 +62,27 @@ bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
     is_pace_next_ = true;
     return false;
   }
+  if (decision_.is_burst_whole && now >= pace_time_ && IsNextBurstHeld(now)) {
+    is_burst_over_ = true;
+    is_pace_next_ = false;
+    return false;
+  }
   Send(now, packet);
   return true;
+}
+
+/// Returns whether the next burst waits for an ACK that gives it room in the window.
+[[gnu::noinline]] bool Sender::IsNextBurstHeld(Nanoseconds now) const {
+  if (recovery_ != Recovery::kOpen || queued_segments_ > 0 || packets_.IsEmpty()) return false;
+  const auto packets = static_cast<std::uint64_t>(decision_.send_quantum / connection_.packet_bytes);
+  const std::uint64_t written = written_segments_ - segments_.end();
+  return IsBurstHeld({.room = decision_.cwnd - in_flight_,
+                      .cwnd = decision_.cwnd,
+                      .bytes = static_cast<Bytes>(std::min(packets, written)) * connection_.packet_bytes,
+                      .may_leave = pace_time_,
+                      .oldest_sent = packets_.Front().time,
+                      .smoothed_rtt = smoothed_rtt_},
+                     now);
 }
 
 /// Asks the application what it has written until now. Returns whether it is a segment at least; if not, it is asked

@@ -100,6 +100,7 @@ class Sender {
 
   bool HasNewSegment() const { return segments_.end() < written_segments_; }
   bool IsMoreWritten(Nanoseconds now);
+  bool IsNextBurstHeld(Nanoseconds now) const;
   std::int32_t BytesOf(std::uint64_t segment) const;
   void Send(Nanoseconds now, DataPacket& packet);
   void Queue(std::uint64_t segment);

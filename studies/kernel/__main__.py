@@ -1,8 +1,10 @@
 """Measure a policy in the kernel's TCP, and write docs/kernel.md: `python -m studies.kernel [--write docs/kernel.md]`.
 
-It runs in real time, for twenty minutes, as root on a machine that is otherwise idle: what an ACK and a bit cost,
-the duel in four worlds, ten scenarios beside native, and what a hundred kills leave behind. Elsewhere it says what is
-missing. `--only PART` measures one part: cost, duel, scenarios or kills.
+It runs in real time, for three quarters of an hour, as root on a machine that is otherwise idle: what an ACK and a bit
+cost, the duel in four worlds, a lone flow at many rates and RTTs (16 minutes), ten scenarios beside native (11 minutes)
+and what a hundred kills leave behind. Elsewhere it says what is missing. `--only PART` measures one part: cost, duel,
+lone, scenarios or kills. A run in which packets were late is repeated, up to three times in all; on a busy machine
+`--tries 1` takes the first.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ SHARE_POINTS, QUEUE_SHARE, QUEUE_MS = 10.0, 0.2, 0.4
 SEEDS: Final = (1, 2, 3)
 """Of the runs of a scenario in each world."""
 TRIES: Final = 3
+"""A late run of real time is repeated so often at most."""
 MAX_LATENESS_MS: Final = 2.0
 KILLS: Final = 100
 
@@ -83,6 +86,12 @@ SCENARIOS: Final = (
 )
 
 
+LONE_RATES_MBPS: Final = (5, 20, 30, 50, 100)
+LONE_RTTS_MS: Final = (10, 30, 80)
+LONE: Final = tuple(_scenario(rate, 4, _policy(rtt)) for rate in LONE_RATES_MBPS for rtt in LONE_RTTS_MS)
+"""A policy that has the link alone."""
+
+
 def in_world(scenario: Scenario, world: str) -> Scenario:
     """Return the scenario with what a world has in place of the kernel's TCP: ours, of the same kind."""
     if world == KERNEL:
@@ -98,13 +107,13 @@ def in_world(scenario: Scenario, world: str) -> Scenario:
     return replace(scenario, flows=tuple(of(flow) for flow in scenario.flows))
 
 
-def run(scenario: Scenario, world: str, seed: int = 1) -> Trace:
-    """Run a scenario in a world; a late run of real time is repeated, and the last one counts."""
+def run(scenario: Scenario, world: str, seed: int = 1, tries: int = TRIES) -> Trace:
+    """Run a scenario in a world; a late run of real time is repeated, and the last of these tries counts."""
     given = in_world(scenario, world)
     if world not in (UDP, KERNEL):
         return simulate(given, "ns3" if world == NS3 else "native", seed)
     with contextlib.closing(LinuxEngine(MAX_LATENESS_MS, timeout_s=60, start_limit_s=60)) as engine:
-        for _ in range(TRIES):
+        for _ in range(tries):
             trace = simulate(given, engine, seed)
             if trace.flaw is None:
                 break
@@ -171,21 +180,60 @@ def duel(path: Path) -> list[str]:
     ]
 
 
-def scenarios(show: Callable[[str], None]) -> list[str]:
+class _Runs:
+    """The runs of a scenario in a world, one per seed."""
+
+    def __init__(self, scenario: Scenario, world: str, tries: int) -> None:
+        traces = [run(scenario, world, seed, tries) for seed in SEEDS]
+        self.shares = np.array([_shares(trace) for trace in traces])
+        """In % of the link; shape (seeds, flows)."""
+        self.queues_ms = np.array([_queue_ms(trace) for trace in traces])
+        late = sum(trace.flaw is not None for trace in traces)
+        self.late = f"{late} of {len(SEEDS)}" if late else "-"
+
+
+def lone(show: Callable[[str], None], tries: int) -> list[str]:
+    """Return what a policy has of a link of its own, in native with the kernel's bursts and in the kernel's TCP."""
+    worlds = (BURSTS, KERNEL)
+    rows = []
+    least = []
+    for scenario in LONE:
+        runs = {world: _Runs(scenario, world, tries) for world in worlds}
+        packet_ms = (scenario.packet_bytes + 40) * 8e-3 / scenario.rate_mbps
+        rows.append([
+            f"{scenario.rate_mbps:g}",
+            f"{scenario.flows[0].rtt_ms:g}",
+            *(_median_and_range(runs[world].shares[:, 0], 1) for world in worlds),
+            *(_median_and_range(runs[world].queues_ms / packet_ms, 1) for world in worlds),
+            runs[KERNEL].late,
+        ])  # fmt: skip
+        least.append(np.median(runs[KERNEL].shares[:, 0]))
+        show(" | ".join(rows[-1]))
+    headings = [
+        *("Mbit/s", "RTT, ms"),
+        *(f"share, {world}, %" for world in worlds),
+        *(f"queue, {world}, packets" for world in worlds),
+        "late runs",
+    ]
+    return [
+        f"A lone policy with a buffer of {LONE[0].buffer_bdp:g} BDP has at least {min(least):.1f} % of the link over "
+        f"the kernel's TCP. Medians of {len(SEEDS)} runs, and their range:",
+        page.table(headings, rows, (0, 1, 2, 3, 4, 5)),
+    ]
+
+
+def scenarios(show: Callable[[str], None], tries: int) -> list[str]:
     """Return the ten scenarios in native, without and with the kernel's bursts, and in the kernel's TCP."""
     worlds = (NATIVE, BURSTS, KERNEL)
     rows = []
     for scenario in SCENARIOS:
-        traces = {world: [run(scenario, world, seed) for seed in SEEDS] for world in worlds}
-        shares = {world: np.array([_shares(trace) for trace in traces[world]]) for world in worlds}
-        queues = {world: np.array([_queue_ms(trace) for trace in traces[world]]) for world in worlds}
-        late = sum(trace.flaw is not None for trace in traces[KERNEL])
+        runs = {world: _Runs(scenario, world, tries) for world in worlds}
         rows.append([
             _describe(scenario),
-            *(" / ".join(_median_and_range(flow, 0) for flow in shares[world].T) for world in worlds),
-            *(_median_and_range(queues[world], 1) for world in worlds),
-            *(_missed(shares[KERNEL], shares[world], queues[KERNEL], queues[world]) for world in worlds[:2]),
-            f"{late} of {len(SEEDS)}" if late else "-",
+            *(" / ".join(_median_and_range(flow, 0) for flow in runs[world].shares.T) for world in worlds),
+            *(_median_and_range(runs[world].queues_ms, 1) for world in worlds),
+            *(_missed(runs[KERNEL], runs[world]) for world in worlds[:2]),
+            runs[KERNEL].late,
         ])  # fmt: skip
         show(" | ".join(rows[-1]))
     close = [sum(row[column] == "-" for row in rows) for column in (7, 8)]
@@ -232,11 +280,11 @@ def _median_and_range(values: np.ndarray, digits: int) -> str:
     return median if least == most else f"{median} ({least} to {most})"
 
 
-def _missed(shares: np.ndarray, to_shares: np.ndarray, queues: np.ndarray, to_queues: np.ndarray) -> str:
+def _missed(runs: _Runs, to: _Runs) -> str:
     """Return what of one world's runs is not close to another's, by the medians."""
-    queue, to_queue = np.median(queues), np.median(to_queues)
+    queue, to_queue = np.median(runs.queues_ms), np.median(to.queues_ms)
     missed = {
-        "shares": (np.abs(np.median(shares, axis=0) - np.median(to_shares, axis=0)) > SHARE_POINTS).any(),
+        "shares": (np.abs(np.median(runs.shares, axis=0) - np.median(to.shares, axis=0)) > SHARE_POINTS).any(),
         "queue": abs(queue - to_queue) > max(QUEUE_SHARE * to_queue, QUEUE_MS),
     }
     return ", ".join(name for name, is_missed in missed.items() if is_missed) or "-"
@@ -287,17 +335,23 @@ def _left() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write the page with --write."""
     made = page.parser(__doc__, f"{MARK} cost")
-    parts = ("cost", "duel", "scenarios", "kills")
+    parts = ("cost", "duel", "lone", "scenarios", "kills")
     made.add_argument("--only", choices=parts)
+    made.add_argument("--tries", type=int, choices=range(1, TRIES + 1), default=TRIES, help="of a run that is late")
     chosen = made.parse_args(arguments)
     if reason := bpf.missing():
         print(f"Nothing is measured: {reason}", file=sys.stderr)
         return 1
     path = chosen.write or Path("docs/kernel.md")
+
+    def show(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
     measure: dict[str, Callable[[], list[str]]] = {
         "cost": cost,
         "duel": lambda: duel(path),
-        "scenarios": lambda: scenarios(lambda line: print(line, file=sys.stderr, flush=True)),
+        "lone": lambda: lone(show, chosen.tries),
+        "scenarios": lambda: scenarios(show, chosen.tries),
         "kills": kills,
     }
     for part in parts if chosen.only is None else (chosen.only,):

@@ -73,6 +73,29 @@ def test_window_and_rate_in_probe_bw_are_gains_times_the_model_and_nothing_else(
     assert checked > 200
 
 
+@pytest.mark.parametrize("rate_mbps", [0.8, 20, 100])
+def test_with_the_kernels_bursts_the_window_is_the_next_whole_burst(rate_mbps: float) -> None:
+    controller = agent(burst_packets=0, is_bbr_model=1, cwnd_gain=1.3, pacing_gain=1.1, rtt_ms=20)
+    path = Path(controller, rate_mbps=rate_mbps, rtt_ms=20)
+    checked = 0
+
+    def check(_: cc.AckEvent) -> None:
+        nonlocal checked
+        metrics, decision = controller.metrics(), controller.decision()
+        assert decision.is_burst_whole
+        if metrics["mode"] != PROBE_BW or 1.3 * metrics["bdp_packets"] < 4:
+            return
+        assert decision.cwnd % decision.send_quantum == 0
+        room = decision.cwnd - 1.3 * metrics["bdp_packets"] * PACKET
+        assert -1 <= room < decision.send_quantum
+        checked += 1
+
+    path.run_until(5_000)
+    path.on_ack = check
+    path.run_until(9_000)
+    assert checked > 200 or rate_mbps < 1
+
+
 def test_the_bbr_model_has_bbrs_estimates_and_options_beside_it_count() -> None:
     own, mixed = agent(is_bbr_model=1), agent(is_bbr_model=1, min_cwnd_packets=3)
     for controller, packets in ((own, 4), (mixed, 3)):

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import itertools
 import math
 import os
 import shutil
@@ -19,6 +20,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 import pytest
+from ack_path import PACKET, Hand, make
 from policies import make_agent
 from test_c_header import decide
 from traces import flow_column
@@ -47,7 +49,7 @@ ROW = (
 """The columns of `struct policy_row`, in its order."""
 
 HARNESS = """
-#include "fixed_policy.h"
+#include "bursts.h"
 void run(const struct fixed_policy *policy, const struct policy_row *rows, int count, double *gains, double *features) {
   static const struct policy_memory kNothing;
   struct policy_memory memory = kNothing;
@@ -70,6 +72,10 @@ void run(const struct fixed_policy *policy, const struct policy_row *rows, int c
   }
 }
 int inputs(void) { return POLICY_INPUTS; }
+natural burst(natural pacing_rate, unsigned mss, natural least) { return burst_packets(pacing_rate, 10, mss, least); }
+natural window(natural bdp_q12, natural cwnd_gain_q24, natural of_packets) {
+  return window_in_bursts(bdp_q12, cwnd_gain_q24, of_packets);
+}
 """
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion")
 
@@ -94,7 +100,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     include = f"-I{bpf.SOURCES[0].parent}"
     command = ["cc", *STRICT, "-O2", include, "-shared", "-fPIC", "-o", folder / "run.so", folder / "run.c"]
     subprocess.run(command, check=True, timeout=60)
-    return ctypes.CDLL(str(folder / "run.so"))
+    library = ctypes.CDLL(str(folder / "run.so"))
+    library.burst.restype = library.window.restype = ctypes.c_uint64
+    library.burst.argtypes = (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64)
+    library.window.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)
+    return library
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +166,26 @@ def test_features_in_integers(library: ctypes.CDLL, rows: list[Any]) -> None:
     np.testing.assert_allclose(bold[:, len(names) :][:, of_path], 0.75 * bold[:, of_path], atol=1e-5)
 
 
+@pytest.mark.parametrize("rate_mbps", [0.8, 5, 20, 100, 2000])
+def test_windows_are_whole_bursts_as_those_of_the_agent_in_native(library: ctypes.CDLL, rate_mbps: float) -> None:
+    """The kernel keeps a burst whole, so a part of it in the window is no room, and the flow slows down round by round."""
+    controller = make("agent", rtt_ms=20, is_bbr_model=1, burst_packets=0, cwnd_gain=1.03, pacing_gain=1.1)
+    hand = Hand(controller, rate_mbps=rate_mbps, rtt_ms=20)
+    decision, bdp = controller.decision(), hand.metrics["bdp_packets"]
+    least = 1 if decision.pacing_rate < 1_200_000 else 2  # bbr_min_tso_segs
+    burst = library.burst(decision.pacing_rate // 8, PACKET, least)
+    assert burst * PACKET == decision.send_quantum
+    window = library.window(int(bdp * 2**12), round(1.03 * 2**24), burst)
+    assert max(window, 4) * PACKET == decision.cwnd
+
+
+@pytest.mark.parametrize("burst", [1, 2, 3, 13])
+def test_a_window_is_rounded_up_to_whole_bursts(library: ctypes.CDLL, burst: int) -> None:
+    for bdp, gain in itertools.product((4.0, 25.9375, 57.0, 57.25, 1000.5), (1.0, 1.0625, 2.0)):
+        window = library.window(int(bdp * 2**12), int(gain * 2**24), burst)
+        assert window == math.ceil(bdp * gain / burst) * burst
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -201,6 +231,16 @@ def test_a_policy_on_bbrs_model_keeps_the_bursts_of_its_flow() -> None:
     assert rtts(burst_packets=0) == rtts(burst_packets=0, is_bbr_model=1) != rtts()
 
 
+@pytest.mark.parametrize("rtt_ms", [10, 30, 80])
+@pytest.mark.parametrize("rate_mbps", [5, 20, 30, 50, 100])
+def test_a_lone_flow_with_the_kernels_bursts_has_its_link(rate_mbps: float, rtt_ms: float) -> None:
+    flow = Flow("policy", rtt_ms, policy=str(KERNEL_REFERENCE), parameters={"burst_packets": 0})
+    scenario = Scenario(rate_mbps=rate_mbps, buffer_bdp=4, duration_s=20, flows=(flow,))
+    link = simulate(scenario, engine="native", seed=1).summary(after_s=5).link
+    assert link.utilisation >= 0.95
+    assert link.queue_mean_ms <= 12 * 8.32 / rate_mbps + 1
+
+
 # --- the program in the kernel ----------------------------------------------------------------------------------------
 
 needs_kernel = pytest.mark.skipif(bpf.missing() is not None, reason=str(bpf.missing()))
@@ -232,7 +272,8 @@ def test_gains_from_outside_are_in_force(engine: LinuxEngine) -> None:
         assert (row["cwnd_gain"], row["pacing_gain"]) == (cwnd_gain, pacing_gain)
         assert row["pacing_rate_mbps"] == pytest.approx(pacing_gain * row["max_bandwidth_mbps"], rel=1e-3)
         if gains[0] < 4:  # upwards, a window grows by what is acknowledged
-            assert row["cwnd_packets"] == pytest.approx(cwnd_gain * row["bdp_packets"], abs=1)
+            assert row["cwnd_packets"] % 2 == 0, "of bursts of two"
+            assert row["cwnd_packets"] == pytest.approx(cwnd_gain * row["bdp_packets"] + 1, abs=1.5)
         assert row["rtt_min_ms"] <= row["rtt_mean_ms"] <= row["rtt_max_ms"]
 
 

@@ -559,6 +559,50 @@ def test_packets_leave_at_the_pacing_rate(quantum: int, sends: list[tuple[float,
         assert next_ms is None or hand.timer_ms == next_ms
 
 
+def whole_hand(rtt_ms: float = 1.9, cwnd: int = 7, is_burst_whole: bool = True, **arguments: int) -> Hand:
+    """A sender that has just sent two bursts of three packets, which take 1 ms."""
+    hand = paced_hand(24, 3 * PACKET, rtt_ms=rtt_ms, cwnd=cwnd, **arguments)
+    hand.decide(is_burst_whole=is_burst_whole)
+    assert len(hand.send(0)) == len(hand.send(1)) == 3
+    return hand
+
+
+def test_a_whole_burst_waits_for_room_in_the_window():
+    hand = whole_hand()
+    assert hand.send(2) == [], "there is room for one packet, and the next ACK is near"
+    hand.ack(2.1, 0)
+    assert hand.send(2.1) == [], "there is room for two, less than a third of the window"
+    hand.ack(2.2, 1)
+    assert len(hand.send(2.2)) == 3
+
+
+@pytest.mark.parametrize(
+    ("hand", "now"),
+    {
+        "bursts may leave in parts": ({"is_burst_whole": False}, 2),
+        "the next ACK is far": ({"rtt_ms": 10}, 2),
+        "the last burst left long ago": ({}, 3.01),
+        "there is no more to send": ({"size": 7 * PACKET}, 2),
+    }.values(),
+)  # fmt: skip
+def test_a_burst_that_the_window_cuts_leaves_in_parts_where(hand: dict[str, float], now: float):
+    assert len(whole_hand(**hand).send(now)) == 1
+
+
+def test_a_third_of_the_window_is_room_for_a_burst():
+    hand = whole_hand(cwnd=6)
+    hand.ack(2.1, 0)
+    assert hand.send(2.1) == []
+    hand.ack(2.2, 1)
+    assert len(hand.send(2.2)) == 2
+
+
+def test_a_repair_does_not_wait_for_a_whole_burst():
+    hand = whole_hand()
+    hand.ack(2.1, (1, 3))
+    assert hand.send(2.1, 1) == [(6, 0, PACKET, True)]
+
+
 @pytest.mark.parametrize(
     ("quantum", "late", "next_ms"),
     {

@@ -15,7 +15,8 @@ from typing import Final
 from bbrgym.files import replace_file, user_cache
 
 SOURCES: Final = tuple(
-    Path(__file__).with_name(name) for name in ("agent.bpf.c", "agent_maps.h", "fixed_policy.h", "kernel_tcp.h")
+    Path(__file__).with_name(name)
+    for name in ("agent.bpf.c", "agent_maps.h", "fixed_policy.h", "kernel_tcp.h", "bursts.h")
 )
 """The program, and what it includes."""
 

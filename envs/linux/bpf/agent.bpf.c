@@ -2,8 +2,8 @@
 // A congestion control of the kernel's TCP with BBR's model of the path and gains from outside: baselines/cc/agent.cc
 // with `model: bbr`, on the kernel's own BBR. On every ACK the kernel's bbr_main does its work. Then, in ProbeBW,
 //   cwnd = cwnd_gain x BDP    and    pacing_rate = pacing_gain x max_bandwidth
-// replace its window and rate. The gains of a socket come from user space (agent_maps.h), or from a policy that this
-// program runs itself (fixed_policy.h, as baselines/cc/policy.cc).
+// replace its window and rate, the window in whole bursts (bursts.h). The gains of a socket come from user space
+// (agent_maps.h), or from a policy that this program runs itself (fixed_policy.h, as baselines/cc/policy.cc).
 //
 // The kernel offers the functions of its BBR to such programs (net/ipv4/tcp_bbr.c, tcp_bbr_check_kfunc_ids). Types have
 // the members that are used here: the loader finds their places in the running kernel (CO-RE).
@@ -13,11 +13,13 @@
 #define BPF_SK_STORAGE_GET_F_CREATE 1
 
 #include "agent_maps.h"
+#include "bursts.h"
 #include "kernel_tcp.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct sock {
   unsigned long sk_pacing_rate;
+  __u8 sk_pacing_shift;
 };
 struct inet_connection_sock {
   __u8 icsk_ca_state : 5;
@@ -223,13 +225,14 @@ void BPF_PROG(agent_main, struct sock* sk, __u32 ack, int flag, const struct rat
     const __u64 bdp_q12 = bandwidth * state->min_rtt_us >> 12;
     const int is_restored = prior_mode == MODE_PROBE_RTT || (prior_ca_state >= CA_RECOVERY &&
                                                              BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state) < CA_RECOVERY);
+    // The rate in bytes per s, q8, times the gain in q16.
+    sk->sk_pacing_rate = ((bandwidth * tp->mss_cache >> 4) * 1000000 >> 12) * (pacing_gain >> 8) >> 24;
     if (rs->acked_sacked && !BPF_CORE_READ_BITFIELD(bbr, packet_conservation)) {
-      const __u64 target = bdp_q12 * cwnd_gain >> 36;
+      const __u64 burst = burst_packets(sk->sk_pacing_rate, sk->sk_pacing_shift, tp->mss_cache, bbr_min_tso_segs(sk));
+      const __u64 target = window_in_bursts(bdp_q12, cwnd_gain, burst);
       const __u32 cwnd = moved_cwnd(prior_cwnd, rs, is_restored ? bbr->prior_cwnd : 0, target);
       tp->snd_cwnd = cwnd > tp->snd_cwnd_clamp ? tp->snd_cwnd_clamp : cwnd;
     }
-    // The rate in bytes per s, q8, times the gain in q16.
-    sk->sk_pacing_rate = ((bandwidth * tp->mss_cache >> 4) * 1000000 >> 12) * (pacing_gain >> 8) >> 24;
     state->cwnd_gain_q24 = cwnd_gain;
     state->pacing_gain_q24 = pacing_gain;
   }

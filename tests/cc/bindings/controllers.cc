@@ -118,6 +118,7 @@ void BindControllers(nb::module_& m) {
       .def_rw("cwnd", &Decision::cwnd)
       .def_rw("pacing_rate", &Decision::pacing_rate)
       .def_rw("send_quantum", &Decision::send_quantum)
+      .def_rw("is_burst_whole", &Decision::is_burst_whole)
       .def_rw("is_paced", &Decision::is_paced)
       .def_rw("is_app_limited", &Decision::is_app_limited);
 
