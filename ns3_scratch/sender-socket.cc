@@ -3,6 +3,7 @@
 #include "envs/transport/held_burst.h"
 
 #include "ns3/callback.h"
+#include "ns3/rtt-estimator.h"
 #include "ns3/simulator.h"
 #include "ns3/tcp-rate-ops.h"
 

@@ -168,7 +168,7 @@ def test_features_in_integers(library: ctypes.CDLL, rows: list[Any]) -> None:
 
 @pytest.mark.parametrize("rate_mbps", [0.8, 5, 20, 100, 2000])
 def test_windows_are_whole_bursts_as_those_of_the_agent_in_native(library: ctypes.CDLL, rate_mbps: float) -> None:
-    """The kernel keeps a burst whole, so a part of it in the window is no room, and the flow slows down round by round."""
+    """A part of a burst in the window would be no room for the kernel, which keeps bursts whole."""
     controller = make("agent", rtt_ms=20, is_bbr_model=1, burst_packets=0, cwnd_gain=1.03, pacing_gain=1.1)
     hand = Hand(controller, rate_mbps=rate_mbps, rtt_ms=20)
     decision, bdp = controller.decision(), hand.metrics["bdp_packets"]
