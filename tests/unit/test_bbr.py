@@ -87,7 +87,10 @@ def test_a_burst_is_a_millisecond_at_the_pacing_rate_as_in_linux(rate_mbps: floa
     expected = max(min(pacing_rate // 8 // 1024, 65_536) // PACKET, 1 if pacing_rate < 1_200_000 else 2)
     assert bbr.decision().send_quantum == expected * PACKET
     assert expected == pytest.approx(burst, rel=0.5)
-    assert make(burst_packets=1).decision().send_quantum == PACKET
+    assert bbr.decision().is_burst_whole
+    single = make(burst_packets=1).decision()
+    assert single.send_quantum == PACKET
+    assert not single.is_burst_whole
 
 
 def test_recovery_conserves_packets_for_a_round_and_restores_the_window():

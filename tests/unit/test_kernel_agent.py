@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from ack_path import PACKET, Hand, make
+from marks import needs_ns3
 from policies import make_agent
 from test_c_header import decide
 from traces import flow_column
@@ -239,6 +240,16 @@ def test_a_lone_flow_with_the_kernels_bursts_has_its_link(rate_mbps: float, rtt_
     link = simulate(scenario, engine="native", seed=1).summary(after_s=5).link
     assert link.utilisation >= 0.95
     assert link.queue_mean_ms <= 12 * 8.32 / rate_mbps + 1
+
+
+@needs_ns3
+def test_ns3_keeps_the_same_bursts_whole() -> None:
+    """Whole bursts have twice the queue of bursts in parts: a pair of packets waits for its window."""
+    gains = {"is_bbr_model": 1, "cwnd_gain": 1.03, "pacing_gain": 1.1, "burst_packets": 0}
+    scenario = Scenario(rate_mbps=20, buffer_bdp=4, duration_s=4, flows=(Flow("agent", 30, parameters=gains),))
+    links = [simulate(scenario, engine, seed=1).summary(after_s=2).link for engine in ("native", "ns3")]
+    assert links[1].queue_mean_ms == pytest.approx(links[0].queue_mean_ms, rel=0.1)
+    assert min(link.utilisation for link in links) > 0.99
 
 
 # --- the program in the kernel ----------------------------------------------------------------------------------------
