@@ -122,7 +122,7 @@ bench: setup
 linux: setup
 	$(BIN)/python -m studies.linux $(ARGS) --write docs/results/linux.md
 
-# A policy in the kernel's TCP, in real time and as root (docs/kernel.md): a quarter of an hour.
+# A policy in the kernel's TCP, in real time and as root (docs/kernel.md): three quarters of an hour.
 kernel: setup
 	$(BIN)/python -m studies.kernel --write docs/kernel.md
 
