@@ -14,6 +14,11 @@ namespace bbrgym {
 
 namespace {
 
+/// Of an agent's socket, beyond the system's limit (tcp_wmem), which may be less than the three BDPs of Startup. A flow
+/// that the buffer limits counts as limited by the application, and BBR never leaves Startup
+/// (bbr_check_full_bw_reached).
+constexpr int kSendBuffer = 32 << 20;
+
 /// Waits until `time`, or until `is_ending`.
 void WaitUntil(const EpisodeClock& clock, Nanoseconds time, const std::atomic<bool>& is_ending) {
   while (!is_ending) {
@@ -39,6 +44,7 @@ TcpFlow::TcpFlow(FileDescriptor sender, FileDescriptor listener, const sockaddr_
       end_(stop) {
   if (agent_ != nullptr) {
     input_ = agent_->Control(sender_.get(), flow);
+    setsockopt(sender_.get(), SOL_SOCKET, SO_SNDBUFFORCE, &kSendBuffer, sizeof(kSendBuffer));
   } else if (setsockopt(sender_.get(), IPPROTO_TCP, TCP_CONGESTION, algorithm_.data(),
                         static_cast<socklen_t>(algorithm_.size())) != 0) {
     throw std::invalid_argument("this kernel has no congestion control '" + algorithm_ + "'");

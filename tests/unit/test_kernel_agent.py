@@ -289,6 +289,17 @@ def test_gains_from_outside_are_in_force(engine: LinuxEngine) -> None:
 
 
 @needs_kernel
+def test_a_large_bdp_does_not_keep_a_flow_in_startup(engine: LinuxEngine) -> None:
+    """Three BDPs, which Startup has in flight, are more than the system's send buffer."""
+    row = engine.reset(replace(ONE, rate_mbps=100, flows=(Flow("agent", 80, transport="kernel"),)), 1).flow(0)
+    for _ in range(50):
+        row = engine.step(100).flow(0)
+        if row["mode"] == 2:
+            break
+    assert row["mode"] == 2
+
+
+@needs_kernel
 def test_an_environment_steers_a_flow() -> None:
     scenario = replace(ONE, duration_s=3)
     action = np.array([0.0, 0.5], np.float32)
