@@ -146,7 +146,7 @@ def standings(table: pd.DataFrame, results: Mapping[str, Rows]) -> str:
     power = table[SCORE].droplevel("seed").unstack("competitor")
     family = power.index.str.rsplit("-", n=1).str[0]
     families = list(dict.fromkeys(draw.name.rsplit("-", 1)[0] for draw in draws() if draw.victim is None))
-    ratios = {name: ratio_to_best(power, name) for name in power}
+    ratios = {str(name): ratio_to_best(power, str(name)) for name in power}
     rows = []
     for name in sorted(ratios, key=lambda name: -ratios[name].mean()):
         own = power[name]

@@ -264,9 +264,9 @@ def harms(beside: BenchmarkResult, alone: BenchmarkResult) -> pd.Series:
     scenario and seed are compared.
     """
     runs = run_table(beside.results)["throughput_mbps[1]"]
-    free = run_table(alone.results)["throughput_mbps[0]"].droplevel("competitor")
-    keys = runs.index.droplevel("competitor")
-    return (1 - runs / free.reindex(keys).to_numpy()).rename("harm")
+    free = run_table(alone.results)["throughput_mbps[0]"].droplevel("competitor").to_dict()
+    alone_mbps = [free[scenario, seed] for scenario, _, seed in runs.index]
+    return pd.Series(1 - runs.to_numpy() / alone_mbps, runs.index)
 
 
 def _duel(path: Path) -> list[str]:

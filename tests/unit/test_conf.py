@@ -53,7 +53,9 @@ def plain(*overrides: str, name: str = "config") -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "choices",
-    itertools.zip_longest(*([f"{group}={choice}" for choice in CHOICES[group]] for group in GROUPS)),  # in few composes
+    list(
+        itertools.zip_longest(*([f"{group}={choice}" for choice in CHOICES[group]] for group in GROUPS))
+    ),  # in few composes
     ids=lambda choices: ",".join(filter(None, choices)),
 )
 def test_every_choice_composes_and_is_accepted(choices: tuple[str | None, ...]) -> None:

@@ -40,7 +40,7 @@ NO_NUMBERS = [math.nan, math.inf, -math.inf, -1, "1.2", b"1", None, True, np.Tru
 NO_NUMBERS += [np.array([1.0]), np.array([[1.0]]), np.str_("1"), object()]
 
 
-@pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: type(value).__name__)
 def test_a_number_is_checked_alike_in_gains_windows_and_rates(value: Any):
     for chosen, name in (
         ((value, 1.0), "cwnd_gain"),
@@ -58,7 +58,7 @@ def test_a_number_is_checked_alike_in_gains_windows_and_rates(value: Any):
         *((1.2,), (1.2, 1.0, 7), [], "12", b"12", 1.2, None, np.array(1.2), np.array([1.2, 1.0, 7.0]), np.ones((3, 2))),
         *({1.2, 1.0}, {"cwnd_packets": 40.0}, {"cwnd_packets": 4.0, "pacing_rate_mbps": 9.0, "x": 1}, {}, iter((1, 2))),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_no_pair_and_no_window_with_a_rate_is_refused(chosen: Any):
     with pytest.raises(ValueError, match=r"it must be the pair|a mapping must have the keys"):
