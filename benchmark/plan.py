@@ -72,8 +72,6 @@ class Benchmark:
             str(name): value if isinstance(value, Scenario) else _scenario(name, value)
             for name, value in config["scenarios"].items()
         }
-        if not config.get("name"):
-            raise ValueError("a benchmark must have a name, which is that of its folder")
         config["seeds"] = tuple(check_seeds("seeds", config.get("seeds", cls.seeds)))
         config["roles"] = read_roles(config.get("roles"))
         config["executor"] = ExecutorConfig.of(config.get("executor"))

@@ -333,6 +333,8 @@ def _demo(arguments: list[str]) -> int:
 def _check_demo(config: dict[str, Any], directory: Path | None) -> None:
     _call("agents.train", "check_training", config, directory)
     _check_benchmark({**config, "directory": None}, None)
+    if not config["benchmark"].get("name"):
+        raise ValueError("a benchmark must have a name, which is that of its folder")
     _check_runs(BENCHMARKS / config["benchmark"]["name"], "start it in another folder")
 
 

@@ -51,7 +51,7 @@ def test_the_suites_are_for_every_controller_and_have_the_published_settings(
     benchmark_of_responsiveness: dict[str, Any],
 ) -> None:
     benchmark = Benchmark.from_dict(benchmark_of_responsiveness | {"competitors": ["all"]})
-    assert {one.name for one in benchmark.competitors} == set(registry.controllers()) - {"agent"}
+    assert {one.name for one in benchmark.competitors} == set(registry.controllers()) - {"agent", *registry.PROGRAMS}
     drawn = [benchmark.scenarios[name] for name in benchmark.suites["redrawn"].scenarios]
     assert [one.rate_schedule for one in drawn] == [tuple(redrawn.rates(seed, 300)) for seed in range(1, 51)]
     assert all(one.flows[0].rtt_schedule[0] == redrawn.rtts(seed, 300)[0] for seed, one in enumerate(drawn, 1))
