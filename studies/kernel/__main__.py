@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -339,7 +340,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument("--only", choices=parts)
     made.add_argument("--tries", type=int, choices=range(1, TRIES + 1), default=TRIES, help="of a run that is late")
     chosen = made.parse_args(arguments)
-    if reason := bpf.missing():
+    reason = bpf.missing()
+    if reason is None and chosen.only in (None, "cost") and shutil.which("bpftool") is None:
+        reason = "the cost of an ACK needs bpftool: apt-get install bpftool"
+    if reason:
         print(f"Nothing is measured: {reason}", file=sys.stderr)
         return 1
     path = chosen.write or Path("docs/kernel.md")
