@@ -26,10 +26,10 @@ def environment_ids() -> dict[str, dict[str, Any]]:
         if name in _WITHOUT_ID:
             continue
         words = name.replace("/", "_").replace("-", "_").split("_")
-        ids[f"bbrgym/{''.join(word.capitalize() for word in words)}-v1"] = {
-            "scenario": name,
-            **({"other_agents": "bbr"} if name in _OF_SEVERAL_AGENTS else {}),
-        }
+        arguments = {"scenario": name}
+        if name in _OF_SEVERAL_AGENTS:
+            arguments["other_agents"] = "bbr"
+        ids[f"bbrgym/{''.join(word.capitalize() for word in words)}-v1"] = arguments
     return ids
 
 

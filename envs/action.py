@@ -80,12 +80,11 @@ class Action:
         """Return the scenario with this model in its agent flows; parameters that a flow has stay."""
         if self.model == "default":
             return scenario
-        flows = (
-            dataclasses.replace(flow, parameters={"is_bbr_model": 1.0, **flow.parameters})
-            if flow.algorithm == "agent"
-            else flow
-            for flow in scenario.flows
-        )
+        flows = []
+        for flow in scenario.flows:
+            if flow.algorithm == "agent":
+                flow = dataclasses.replace(flow, parameters={"is_bbr_model": 1.0, **flow.parameters})
+            flows.append(flow)
         return dataclasses.replace(scenario, flows=tuple(flows))
 
     @cached_property

@@ -124,14 +124,23 @@ class RolloutArrays(NamedTuple):
     def of(cls, engines: EngineBatch, observations: npt.NDArray[np.float32], noise: npt.NDArray[np.float32]) -> Self:
         """Make room for `len(noise)` steps that begin with these observations, shape (M, length)."""
         steps = len(noise)
-        rows = (np.zeros((steps, *array.shape), array.dtype) for array in _rows_of(engines))
         room = np.zeros((steps + 1, *observations.shape), np.float32)
         room[0] = observations
-        return cls(np.zeros(len(engines.link), np.int64), room, noise, np.empty_like(noise), *rows)
 
+        def zeros_like(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return np.zeros((steps, *array.shape), array.dtype)
 
-def _rows_of(engines: EngineBatch) -> tuple[npt.NDArray[Any], ...]:
-    return engines.flows, engines.link, engines.time_s, engines.is_over, engines.is_complete
+        return cls(
+            next_steps=np.zeros(len(engines.link), np.int64),
+            observations=room,
+            noise=noise,
+            actions=np.empty_like(noise),
+            flows=zeros_like(engines.flows),
+            link=zeros_like(engines.link),
+            time_s=zeros_like(engines.time_s),
+            is_over=zeros_like(engines.is_over),
+            is_complete=zeros_like(engines.is_complete),
+        )
 
 
 @runtime_checkable

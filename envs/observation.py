@@ -54,7 +54,7 @@ class Feature:
 
 
 FEATURES: Final[dict[str, Feature]] = {
-    name: Feature(name, tuple(columns), low, high, neutral, code, meaning)
+    name: Feature(name=name, columns=tuple(columns), low=low, high=high, neutral=neutral, code=code, meaning=meaning)
     for name, columns, low, high, neutral, code, meaning in _controllers.policy_features()
 }
 """Every feature by name."""

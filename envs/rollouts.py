@@ -128,7 +128,16 @@ def roll_steps(
             if renew is not None:
                 renew(step + 1, flows)
     ended = np.concatenate(terminal) if terminal else observations[0, :0]
-    return Rollout(observations, actions, rewards, took_part, dones, timeouts, ended, tuple(errors))
+    return Rollout(
+        observations=observations,
+        actions=actions,
+        rewards=rewards,
+        took_part=took_part,
+        dones=dones,
+        timeouts=timeouts,
+        terminal_observations=ended,
+        errors=tuple(errors),
+    )
 
 
 def begin_episodes(

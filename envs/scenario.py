@@ -136,24 +136,36 @@ class Flow:
         _check(
             "off_s", self.off_s, f"null if and only if on_s={self.on_s} is", (self.off_s is None) == (self.on_s is None)
         )
-        _check("app_rate_mbps", self.app_rate_mbps, f"a rate with on_s={self.on_s}",
-               self.on_s is None or self.app_rate_mbps is not None)  # fmt: skip
+        _check(
+            "app_rate_mbps",
+            self.app_rate_mbps,
+            f"a rate with on_s={self.on_s}",
+            is_good=self.on_s is None or self.app_rate_mbps is not None,
+        )
         check_name("on_off", self.on_off, get_args(OnOff))
         check_name("path", self.path, get_args(Path))
         for kind, path in (("policy", self.policy), (registry.FILE, self.file)):
             if path is not None:
                 _check(kind, path, "a path or null", isinstance(path, str) and path != "")
-                _check(kind, path, f"null with algorithm {self.algorithm!r} (only {kind!r} runs one)",
-                       self.algorithm == kind)  # fmt: skip
-        _check("file", self.file, f"a path with algorithm {registry.FILE!r}",
-               self.algorithm != registry.FILE or self.file is not None)  # fmt: skip
+                good = f"null with algorithm {self.algorithm!r} (only {kind!r} runs one)"
+                _check(kind, path, good, is_good=self.algorithm == kind)
+        _check(
+            "file",
+            self.file,
+            f"a path with algorithm {registry.FILE!r}",
+            is_good=self.algorithm != registry.FILE or self.file is not None,
+        )
         commands = {"server": self.server, "client": self.client}
-        check_commands(self.algorithm, commands, self.data_from, self.size_bytes, self.ecn)
+        check_commands(self.algorithm, commands, data_from=self.data_from, size_bytes=self.size_bytes, ecn=self.ecn)
         for name, command in commands.items():
             object.__setattr__(self, name, command)
         check_name("transport", self.transport, get_args(Transport))
-        _check("transport", self.transport, f"ours with algorithm {self.algorithm!r} (the kernel's TCP takes the gains "
-               f"of {' and '.join(_OF_KERNEL)})", self.transport == "ours" or self.algorithm in _OF_KERNEL)  # fmt: skip
+        _check(
+            "transport",
+            self.transport,
+            f"ours with algorithm {self.algorithm!r} (the kernel's TCP takes the gains of {' and '.join(_OF_KERNEL)})",
+            is_good=self.transport == "ours" or self.algorithm in _OF_KERNEL,
+        )
 
     def describe(self) -> str:
         """Return the flow's path and times in words, without its algorithm: `50 ms from 2 s to 9 s, 3 MB`."""
@@ -298,26 +310,31 @@ class Scenario:
         check_number("loss_burst_packets", self.loss_burst_packets, at_least=1, at_most=1e6, or_none=True)
         check_number("loss_burst_ms", self.loss_burst_ms, at_least=0.01, at_most=1e6, or_none=True)
         if (burst := self.loss_burst_packets) is not None:
-            _check("loss_burst_ms", self.loss_burst_ms, f"null with loss_burst_packets={burst:g}",
-                   self.loss_burst_ms is None)  # fmt: skip
+            good = f"null with loss_burst_packets={burst:g}"
+            _check("loss_burst_ms", self.loss_burst_ms, good, is_good=self.loss_burst_ms is None)
             # Between two bursts there is one packet at least.
-            _check("loss", self.loss, f"<= {burst / (burst + 1):.6g} with loss_burst_packets={burst:g}",
-                   self.loss <= burst / (burst + 1))  # fmt: skip
+            most = burst / (burst + 1)
+            good = f"<= {most:.6g} with loss_burst_packets={burst:g}"
+            _check("loss", self.loss, good, is_good=self.loss <= most)
         check_number("reordering", self.reordering, at_least=0, below=1)
         check_number("reordering_ms", self.reordering_ms, above=0, at_most=10_000)
         check_number("policer_mbps", self.policer_mbps, at_least=0.01, at_most=10_000, or_none=True)
         keep_integers(self, "policer_burst_bytes", at_least=1, below=2**53)
         if self.policer_mbps is not None:
-            _check("policer_burst_bytes", self.policer_burst_bytes,
-                   f">= {self.packet_bytes + HEADER_BYTES}, a full packet with its headers",
-                   self.policer_burst_bytes >= self.packet_bytes + HEADER_BYTES)  # fmt: skip
+            least = self.packet_bytes + HEADER_BYTES
+            _check(
+                "policer_burst_bytes",
+                self.policer_burst_bytes,
+                f">= {least}, a full packet with its headers",
+                is_good=self.policer_burst_bytes >= least,
+            )
         object.__setattr__(self, "rate_schedule", _pairs("rate_schedule", self.rate_schedule))
         for _, rate in self.rate_schedule:
             check_number("rates in rate_schedule", rate, at_least=0.01, at_most=10_000)
         self._check_begin("rate_schedule", self.rate_schedule)
         for link in ("second", "reverse"):
-            check_number(f"{link}_rate_mbps", getattr(self, f"{link}_rate_mbps"),
-                         at_least=0.01, at_most=10_000, or_none=True)  # fmt: skip
+            name = f"{link}_rate_mbps"
+            check_number(name, getattr(self, name), at_least=0.01, at_most=10_000, or_none=True)
         is_list = isinstance(self.flows, Iterable) and not isinstance(self.flows, str | Mapping)
         _check("flows", self.flows, "a list, as [Flow('bbr', rtt_ms=50)]", is_list)
         object.__setattr__(self, "flows", tuple(self.flows))
@@ -326,8 +343,12 @@ class Scenario:
             if not isinstance(flow, Flow):
                 good = "a Flow, as Flow('bbr', rtt_ms=50) (Scenario.from_dict takes mappings)"
                 raise ValueError(f"flows[{index}] must be {good}, got {flow!r}")
-            _check(f"flows[{index}].start_s", flow.start_s, f"< duration_s={self.duration_s:g}",
-                   flow.start_s < self.duration_s)  # fmt: skip
+            _check(
+                f"flows[{index}].start_s",
+                flow.start_s,
+                f"< duration_s={self.duration_s:g}",
+                is_good=flow.start_s < self.duration_s,
+            )
             self._check_begin(f"flows[{index}].rtt_schedule", flow.rtt_schedule)
             needed = {"first": "second", "second": "second", "reverse": "reverse"}.get(flow.path)
             if needed and getattr(self, f"{needed}_rate_mbps") is None:
@@ -337,19 +358,32 @@ class Scenario:
     def _warn_of_units(self) -> None:
         """Warn of values that are hardly meant: in s instead of ms, or in ms instead of s."""
         if self.duration_s >= 10_000:  # hours
-            _warn_once("duration_s", self.duration_s, f"is {self.duration_s / 3600:.3g} hours", "ms", 1e-3)
+            _warn_once(
+                "duration_s", self.duration_s, what=f"is {self.duration_s / 3600:.3g} hours", unit="ms", factor=1e-3
+            )
         fastest_mbps = max([self.rate_mbps, *(rate for _, rate in self.rate_schedule)])
         # RTTs of 2 ms to 1 s, in s, and shorter than the link needs for a packet; a data centre's link is faster.
         too_short_ms = min(1.0, self.packet_bytes * 8e-3 / fastest_mbps)
         for index, flow in enumerate(self.flows):
             if 0.002 <= flow.rtt_ms < too_short_ms and not flow.rtt_schedule:
-                _warn_once(f"flows[{index}].rtt_ms", flow.rtt_ms, "is less than a packet takes on the link", "s", 1e3)
+                _warn_once(
+                    f"flows[{index}].rtt_ms",
+                    flow.rtt_ms,
+                    what="is less than a packet takes on the link",
+                    unit="s",
+                    factor=1e3,
+                )
 
     def _check_begin(self, name: str, schedule: Sequence[tuple[float, float]]) -> None:
         """Refuse a schedule of which nothing takes effect."""
         if schedule:
-            _check(f"the first time in {name}", schedule[0][0], f"< duration_s={self.duration_s:g}",
-                   schedule[0][0] < self.duration_s)  # fmt: skip
+            first_s, _ = schedule[0]
+            _check(
+                f"the first time in {name}",
+                first_s,
+                f"< duration_s={self.duration_s:g}",
+                is_good=first_s < self.duration_s,
+            )
 
     @property
     def bdp_packets(self) -> float:
@@ -426,11 +460,11 @@ class Scenario:
 
     def describe_link(self) -> str:
         """Return the link in words: its rate, buffer, losses and changes of the rate, and links beside it."""
-        buffer = (
-            f"{self.buffer_packets} packets"
-            if self.buffer_packets is not None
-            else f"{1.0 if self.buffer_bdp is None else self.buffer_bdp:g} BDP ({self.queue_packets} packets)"
-        )
+        if self.buffer_packets is not None:
+            buffer = f"{self.buffer_packets} packets"
+        else:
+            bdp = 1.0 if self.buffer_bdp is None else self.buffer_bdp
+            buffer = f"{bdp:g} BDP ({self.queue_packets} packets)"
         codel = f"CoDel ({self.codel_target_ms:g} ms in {self.codel_interval_ms:g} ms)"
         queue = {
             "droptail": "droptail",
@@ -453,11 +487,13 @@ class Scenario:
         if self.rate_schedule:
             parts.append(_changes("rate", self.rate_schedule, "Mbit/s"))
         if self.second_rate_mbps is not None:
-            parts.append(f"second link of {self.second_rate_mbps:g} Mbit/s, buffer of "
-                         f"{self.second_buffer_packets} packets")  # fmt: skip
+            parts.append(
+                f"second link of {self.second_rate_mbps:g} Mbit/s, buffer of {self.second_buffer_packets} packets"
+            )
         if self.reverse_rate_mbps is not None:
-            parts.append(f"reverse link of {self.reverse_rate_mbps:g} Mbit/s, buffer of "
-                         f"{self.reverse_buffer_packets} packets")  # fmt: skip
+            parts.append(
+                f"reverse link of {self.reverse_rate_mbps:g} Mbit/s, buffer of {self.reverse_buffer_packets} packets"
+            )
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -493,11 +529,18 @@ class Scenario:
         flows, arrivals = arguments.pop("flows", None), arguments.pop("workload", None)
         given = None if flows is None else _flows(flows, duration_s)
         if arrivals is None:
-            return cls(**arguments) if given is None else cls(**arguments, flows=given)
+            if given is not None:
+                arguments["flows"] = given
+            return cls(**arguments)
         # The workload needs the checked rate and duration.
         alone = cls(**arguments, flows=given or (Flow(),))
         arriving = workload.flows_from_config(
-            arrivals, alone.rate_mbps, alone.duration_s, alone.packet_bytes, HEADER_BYTES, MOST_FLOWS - len(given or ())
+            arrivals,
+            rate_mbps=alone.rate_mbps,
+            duration_s=alone.duration_s,
+            packet_bytes=alone.packet_bytes,
+            header_bytes=HEADER_BYTES,
+            most=MOST_FLOWS - len(given or ()),
         )
         _flows([arrivals.get("flow") or {}], duration_s)  # refused even if no flow arrives
         return dataclasses.replace(alone, flows=(*(given or ()), *_flows(arriving, duration_s)))
@@ -508,14 +551,40 @@ _LISTS: Final = ("flows", "rate_schedule")
 
 LEFT_OUT: Final = frozenset(
     {
-        *("queue", "codel_target_ms", "codel_interval_ms", "pie_target_ms", "ce_threshold_ms"),
-        *("loss_burst_packets", "loss_burst_ms"),
-        *("dualpi2_target_ms", "dualpi2_step_ms", "dualpi2_coupling"),
-        *("reordering", "reordering_ms", "policer_mbps", "policer_burst_bytes"),
-        *("second_rate_mbps", "second_buffer_packets", "reverse_rate_mbps", "reverse_buffer_packets"),
-        *("jitter_ms", "policy", "file", "ecn", "rtt_schedule", "ack_loss", "ack_aggregation_ms"),
-        *("app_rate_mbps", "on_s", "off_s", "on_off", "path"),
-        *("server", "client", "data_from", "transport"),
+        "queue",
+        "codel_target_ms",
+        "codel_interval_ms",
+        "pie_target_ms",
+        "ce_threshold_ms",
+        "loss_burst_packets",
+        "loss_burst_ms",
+        "dualpi2_target_ms",
+        "dualpi2_step_ms",
+        "dualpi2_coupling",
+        "reordering",
+        "reordering_ms",
+        "policer_mbps",
+        "policer_burst_bytes",
+        "second_rate_mbps",
+        "second_buffer_packets",
+        "reverse_rate_mbps",
+        "reverse_buffer_packets",
+        "jitter_ms",
+        "policy",
+        "file",
+        "ecn",
+        "rtt_schedule",
+        "ack_loss",
+        "ack_aggregation_ms",
+        "app_rate_mbps",
+        "on_s",
+        "off_s",
+        "on_off",
+        "path",
+        "server",
+        "client",
+        "data_from",
+        "transport",
     }
 )
 """Fields that were added later: while they have their defaults, older files and keys stay the same."""
@@ -564,8 +633,9 @@ def _pairs(name: str, schedule: Any) -> tuple[tuple[float, float], ...]:
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name} must be pairs of numbers, got {schedule!r}") from None
     times = [time for time, _ in pairs]
-    _check(name, list(pairs), "pairs with rising times >= 0",
-           all(0 <= t < math.inf for t in times) and all(a < b for a, b in itertools.pairwise(times)))  # fmt: skip
+    is_in_range = all(0 <= time < math.inf for time in times)
+    is_rising = all(time < later for time, later in itertools.pairwise(times))
+    _check(name, list(pairs), "pairs with rising times >= 0", is_good=is_in_range and is_rising)
     return pairs
 
 

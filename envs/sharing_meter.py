@@ -72,9 +72,8 @@ class SharingMeter:
 
     def sharings(self) -> list[Sharing]:
         """Return how each run shared its link, when all are over."""
-        measured = zip(
-            *(self._shares, self.throughputs_mbps, self.rtts_ms, self._received.sum(axis=1).tolist()), strict=True
-        )
+        received_bytes = self._received.sum(axis=1).tolist()
+        measured = zip(self._shares, self.throughputs_mbps, self.rtts_ms, received_bytes, strict=True)
         return [
             Sharing.of(fair, throughput[: len(fair.mbps)], rtt[: len(fair.mbps)], received)
             for fair, throughput, rtt, received in measured

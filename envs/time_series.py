@@ -40,21 +40,21 @@ _PEEKED: Final = 100
 
 RATE: Final = Quantity(
     "rate",
-    "Mbit/s",
-    trace_units.RATES,
-    trace_units.name_of_rate,
-    ("rate", "throughput", "bandwidth", "bw", "goodput", "bitrate", "capacity"),
-    {"at_least": 0, "at_most": 10_000},
-    ("mahimahi", "steps", "series", "pensieve", "hsdpa", "iperf3"),
+    unit="Mbit/s",
+    units=trace_units.RATES,
+    name_of=trace_units.name_of_rate,
+    words=("rate", "throughput", "bandwidth", "bw", "goodput", "bitrate", "capacity"),
+    bounds={"at_least": 0, "at_most": 10_000},
+    formats=("mahimahi", "steps", "series", "pensieve", "hsdpa", "iperf3"),
 )
 RTT: Final = Quantity(
     "rtt",
-    "ms",
-    trace_units.TIMES,
-    trace_units.name_of_time,
-    ("rtt", "delay", "latency", "owd"),
-    {"above": 0, "at_most": 10_000},
-    ("steps", "series", "irtt", "iperf3"),
+    unit="ms",
+    units=trace_units.TIMES,
+    name_of=trace_units.name_of_time,
+    words=("rtt", "delay", "latency", "owd"),
+    bounds={"above": 0, "at_most": 10_000},
+    formats=("steps", "series", "irtt", "iperf3"),
 )
 
 
@@ -174,7 +174,7 @@ def _unit(table: Table, column: int, trace: Mapping[str, Any], quantity: Quantit
     if not isinstance(is_one_way, bool):
         raise ValueError(f"{quantity.name}_trace.one_way must be true or false, got {is_one_way!r}")
     key = f"{quantity.name}_trace.unit"
-    name = table.unit(column, quantity.name_of, quantity.units, key, trace.get("unit"))
+    name = table.unit(column, name_of=quantity.name_of, known=quantity.units, key=key, given=trace.get("unit"))
     unit = quantity.units[name or quantity.unit]
     return Unit(unit.exponent, unit.factor * 2) if is_one_way else unit
 
@@ -217,7 +217,8 @@ def _series(table: Table, trace: Mapping[str, Any], quantity: Quantity) -> _Samp
             f"{', '.join(trace_units.TIMES)} (a decimal comma must be a point)"
         )
     else:
-        per_s = _PER_S[str(table.unit(of_time, trace_units.name_of_time, trace_units.TIMES, key, given))]
+        time_unit = table.unit(of_time, name_of=trace_units.name_of_time, known=trace_units.TIMES, key=key, given=given)
+        per_s = _PER_S[str(time_unit)]
     unit = _unit(table, of_value, trace, quantity)
     samples = _Samples()
     for columns in table.rows(width):

@@ -203,6 +203,11 @@ class Trace:
             received = row[:, column("received_bytes")].sum()
             delivered, rtt = row[:, column("delivered_packets")], row[:, column("rtt_mean_ms")]
             has_rtt = ~np.isnan(rtt) & (delivered > 0)
+            mean_ms = p95_ms = peak_ms = math.nan
+            if has_rtt.any():
+                mean_ms = float(np.average(rtt[has_rtt], weights=delivered[has_rtt]))
+                p95_ms = float(np.percentile(rtt[has_rtt], 95))
+                peak_ms = float(rtt[has_rtt].max())
             retransmitted = row[:, column("retransmitted_packets")].sum()
             marked = math.nan if flow.ecn is None else row[:, column("marked_packets")].sum()
             delay = row[:, column("app_delay_mean_ms")]
@@ -218,11 +223,9 @@ class Trace:
                     arrived_mbps=_ratio(row[:, column("arrived_bytes")].sum() * 8e-6, active_s),
                     inorder_goodput_mbps=_ratio(row[:, column("inorder_bytes")].sum() * 8e-6, active_s),
                     received_bytes=int(received),
-                    rtt_mean_ms=float(np.average(rtt[has_rtt], weights=delivered[has_rtt]))
-                    if has_rtt.any()
-                    else float("nan"),
-                    rtt_p95_ms=float(np.percentile(rtt[has_rtt], 95)) if has_rtt.any() else float("nan"),
-                    rtt_peak_ms=float(rtt[has_rtt].max()) if has_rtt.any() else float("nan"),
+                    rtt_mean_ms=mean_ms,
+                    rtt_p95_ms=p95_ms,
+                    rtt_peak_ms=peak_ms,
                     sent_packets=int(sent),
                     retransmissions=_count(retransmitted),
                     retransmission_rate=_ratio(retransmitted, sent),

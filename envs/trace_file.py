@@ -23,14 +23,16 @@ def save_trace(trace: Trace, path: Path) -> None:
         import pyarrow
         import pyarrow.parquet
 
-    origin = {
+    origin: dict[str, Any] = {
         "scenario": trace.scenario.to_dict(),
         "seed": trace.seed,
         "engine": trace.engine,
         "step_ms": trace.step_ms,
-        **({"timing": dict(trace.timing)} if trace.timing else {}),
-        **({"flaw": trace.flaw} if trace.flaw is not None else {}),
     }
+    if trace.timing:
+        origin["timing"] = dict(trace.timing)
+    if trace.flaw is not None:
+        origin["flaw"] = trace.flaw
     table = pyarrow.table(
         {name: _arrow(values) for name, values in trace.columns().items()},
         metadata={"bbrgym": json.dumps(origin)},

@@ -265,8 +265,10 @@ def _split(path: str, lines: Iterator[str], separator: str | None, number: int) 
 
 def _separator_of_header(line: str) -> str | None:
     """Return what separates the names of the columns, and the columns of all lines; None for blanks."""
-    found = re.search("[;\t]", unquoted := re.sub('"[^"]*"', "", line.strip()))
-    return found[0] if found else "," if "," in unquoted else None
+    unquoted = re.sub('"[^"]*"', "", line.strip())
+    if found := re.search("[;\t]", unquoted):
+        return found[0]
+    return "," if "," in unquoted else None
 
 
 def _separator_of_numbers(line: str) -> str | None:

@@ -82,7 +82,10 @@ def flows_from_config(
     if load is None:
         per_s = arrivals_per_s
     else:
-        per_s = load * rate_mbps * 1e6 / 8 / mean_wire_bytes(sizes, mean_bytes, shape, packet_bytes, header_bytes)
+        wire_bytes = mean_wire_bytes(
+            sizes, mean_bytes=mean_bytes, shape=shape, packet_bytes=packet_bytes, header_bytes=header_bytes
+        )
+        per_s = load * rate_mbps * 1e6 / 8 / wire_bytes
     flow = {} if config.get("flow") is None else config["flow"]
     if not isinstance(flow, Mapping):
         raise ValueError(f"workload.flow must be a mapping of a flow's fields, got {flow!r}")

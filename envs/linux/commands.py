@@ -73,13 +73,29 @@ def _send(options: argparse.Namespace, out: _Output) -> int:
     )
     status = 1
     for event in send(
-        host, port, flow, options.seconds, options.packet_bytes, options.interval, options.timeout, options.seed
+        host,
+        port,
+        flow=flow,
+        seconds=options.seconds,
+        packet_bytes=options.packet_bytes,
+        interval_s=options.interval,
+        timeout_s=options.timeout,
+        seed=options.seed,
     ):
         match event:
             case Started():
                 told = {"receiver": event.peer, "algorithm": flow.algorithm, "packet_bytes": event.packet_bytes}
                 protocol = "TCP" if flow.transport == "kernel" else "UDP"
-                out.start(Document(event, told, event.packet_bytes, options.seconds, options.bytes, protocol))
+                out.start(
+                    Document(
+                        event,
+                        told,
+                        packet_bytes=event.packet_bytes,
+                        seconds=options.seconds,
+                        size_bytes=options.bytes,
+                        protocol=protocol,
+                    )
+                )
                 out.line(f"sending to {event.peer}: {flow.algorithm}")
                 out.line(_row("interval", _SENT_COLUMNS))
             case SentInterval():
@@ -109,7 +125,14 @@ def run_receive(arguments: list[str]) -> int:
 
 
 def _receive(options: argparse.Namespace, out: _Output) -> int:
-    for event in receive(options.host, options.port, options.once, options.interval, options.timeout, options.idle):
+    for event in receive(
+        options.host,
+        options.port,
+        is_once=options.once,
+        interval_s=options.interval,
+        timeout_s=options.timeout,
+        idle_s=options.idle,
+    ):
         match event:
             case Listening():
                 out.line(f"receiving at {name_of(event.host, event.port)}")

@@ -56,9 +56,15 @@ class Document:
             **_program(),
             "connecting_to" if self._is_sender else "accepted_connection": {"host": host, "port": port},
             "test_start": {
-                **{"protocol": protocol, "num_streams": 1, "blksize": packet_bytes, "omit": 0},
+                "protocol": protocol,
+                "num_streams": 1,
+                "blksize": packet_bytes,
+                "omit": 0,
                 "duration": seconds or 0,
-                **{"bytes": size_bytes or 0, "blocks": 0, "reverse": 0, "bidir": 0},
+                "bytes": size_bytes or 0,
+                "blocks": 0,
+                "reverse": 0,
+                "bidir": 0,
             },
             **own,
         }
@@ -121,8 +127,12 @@ class Document:
         elapsed_s = max(now.elapsed - self._began.elapsed, 1e-9)
         user, system = (100 * (now[i] - self._began[i]) / elapsed_s for i in (0, 1))
         return {
-            **{"host_total": user + system, "host_user": user, "host_system": system},
-            **dict.fromkeys(("remote_total", "remote_user", "remote_system")),
+            "host_total": user + system,
+            "host_user": user,
+            "host_system": system,
+            "remote_total": None,
+            "remote_user": None,
+            "remote_system": None,
         }
 
 
@@ -147,6 +157,8 @@ def _program() -> dict[str, Any]:
 
 def _total(start_s: float, end_s: float, size: int | None, is_sender: bool, **more: Any) -> dict[str, Any]:
     seconds = end_s - start_s
-    rate = None if size is None else size * 8 / seconds if seconds > 0 else 0.0
+    rate = None
+    if size is not None:
+        rate = size * 8 / seconds if seconds > 0 else 0.0
     times = {"start": start_s, "end": end_s, "seconds": seconds}
     return {**times, "bytes": size, "bits_per_second": rate, **more, "sender": is_sender}

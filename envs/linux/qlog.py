@@ -31,8 +31,14 @@ _METRICS: Final = {
 """Our names of the values in `metrics_updated`."""
 
 _MODES: Final = {
-    **{"startup": 0, "drain": 1, "probe_bw": 2, "probe_rtt": 3},
-    **{"slow_start": 4, "congestion_avoidance": 5, "application_limited": 5, "recovery": 6},
+    "startup": 0,
+    "drain": 1,
+    "probe_bw": 2,
+    "probe_rtt": 3,
+    "slow_start": 4,
+    "congestion_avoidance": 5,
+    "application_limited": 5,
+    "recovery": 6,
 }
 """States of `congestion_state_updated` as the column `mode` has them."""
 

@@ -259,12 +259,12 @@ def send(
         plain["policy"] = read_policies(scenario)[0]
     made, address = _socket(host, port, is_receiver=False, is_tcp=is_over_kernel)
     peer, local = name_of(*address[:2]), name_of(*made.getsockname()[:2])
+    sender: Sender
     try:
-        sender: Sender = (
-            TcpSender(made, address, plain)
-            if is_over_kernel
-            else _linux.UdpSender(made.detach(), plain, packet_bytes, seed)
-        )
+        if is_over_kernel:
+            sender = TcpSender(made, address, plain)
+        else:
+            sender = _linux.UdpSender(made.detach(), plain, packet_bytes, seed)
     except OSError as error:
         raise EngineUnavailableError(str(error)) from None
     try:
@@ -273,7 +273,7 @@ def send(
             local, packet_bytes = name_of(*made.getsockname()[:2]), sender.packet_bytes
         yield Started(peer, local, packet_bytes)
         rows = []
-        for interval in _send_intervals(sender, peer, seconds, interval_s, timeout_s):
+        for interval in _send_intervals(sender, peer, seconds=seconds, interval_s=interval_s, timeout_s=timeout_s):
             rows.append(interval)
             yield interval
         sender.finish()
@@ -282,7 +282,7 @@ def send(
         sender.finish()  # one datagram, so that the receiver need not wait
         sender.wait(0)
         raise
-    yield Sent(_trace(flow, packet_bytes, seed, interval_s, rows), sender.report)
+    yield Sent(_trace(flow, packet_bytes=packet_bytes, seed=seed, interval_s=interval_s, intervals=rows), sender.report)
 
 
 Sender = _linux.UdpSender | TcpSender

@@ -159,9 +159,22 @@ class NativeBatch:
         """See `RolloutBatch`."""
         assert self._batch is not None
         self._batch.run(
-            *(features, gain_map, policy, self._steps_ns, flows, arrays.next_steps, preferences, gains),
-            *(arrays.observations, arrays.noise, arrays.actions, arrays.flows, arrays.link, arrays.time_s),
-            *(arrays.is_over.view(np.uint8), arrays.is_complete.view(np.uint8)),
+            features=features,
+            gain_map=gain_map,
+            policy=policy,
+            durations_ns=self._steps_ns,
+            flows=flows,
+            next_steps=arrays.next_steps,
+            preferences=preferences,
+            gains=gains,
+            observations=arrays.observations,
+            noise=arrays.noise,
+            actions=arrays.actions,
+            flow_rows=arrays.flows,
+            link_rows=arrays.link,
+            times_s=arrays.time_s,
+            is_over=arrays.is_over.view(np.uint8),
+            is_complete=arrays.is_complete.view(np.uint8),
         )
 
     def finish(self) -> dict[int, EngineError]:

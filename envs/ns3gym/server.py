@@ -83,7 +83,7 @@ def serve(argv: Sequence[str]) -> int:
             refuse(options.openGymPort, str(error))
             raise
         with contextlib.closing(engine):
-            serve_episode(engine, scenario, seed, options.openGymPort, options.stepMs)
+            serve_episode(engine, scenario, seed=seed, port=options.openGymPort, step_ms=options.stepMs)
     except EngineError as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return 1
