@@ -188,7 +188,9 @@ def _act(network: Network) -> Iterator[str]:
 
 
 def _functions(network: Network) -> Iterator[str]:
-    used = {network.output, *([network.activation] if len(network.layers) > 1 else [])}
+    used = {network.output}
+    if len(network.layers) > 1:
+        used.add(network.activation)
     if network.lstm:
         yield _LSTM
     values = {

@@ -199,7 +199,10 @@ class Callbacks:
         self.tracker.log_metrics({"time/engine_failures": self.state.engine_failures}, steps)
         LOGGER.warning(
             "an engine failed after %d steps (failure %d, at most %d are allowed): %s",
-            *(steps, self.state.engine_failures, self._training.engine_failures, error),
+            steps,
+            self.state.engine_failures,
+            self._training.engine_failures,
+            error,
         )
 
     def log_metrics(self, metrics: Mapping[str, float], steps: int) -> None:
@@ -222,7 +225,10 @@ class Callbacks:
             objective = learner.objective()
             self.tracker.log_metrics(metrics | {f"eval/{name}": value for name, value in objective.items()}, steps)
         agent.training = {
-            **{"algorithm": self._algorithm, "steps": steps, "seed": self.seed, "reward": reward},
+            "algorithm": self._algorithm,
+            "steps": steps,
+            "seed": self.seed,
+            "reward": reward,
             "made_with": self._made_with,
         }
         if reward is None:

@@ -57,11 +57,11 @@ class CandidateRuns:
         meter = self._make_meter(drawn, count)
         engines = self._engines
         engines.begin_resets(
-            range(len(drawn) * count),
-            [scenario for scenario in map(_with_policies, drawn) for _ in candidates],
-            [seeds[index] for index in order for _ in candidates],
-            [step_ms for step_ms in map(meter.step_ms, drawn) for _ in candidates],
-            [dict.fromkeys(scenario.agent_flows, policy) for scenario in drawn for policy in candidates],
+            indices=range(len(drawn) * count),
+            scenarios=[scenario for scenario in map(_with_policies, drawn) for _ in candidates],
+            seeds=[seeds[index] for index in order for _ in candidates],
+            steps_ms=[step_ms for step_ms in map(meter.step_ms, drawn) for _ in candidates],
+            policies=[dict.fromkeys(scenario.agent_flows, policy) for scenario in drawn for policy in candidates],
         )
         engines.finish()
         running = np.arange(len(drawn) * count)

@@ -173,9 +173,9 @@ class PPO(Learner):
             scaled[step:, flows] = std * noise[step:-1, flows]
 
         if self._env.can_roll:
-            rollout = roll(self._env, self._rngs, scaled, self.agent().compiled, renew)
+            rollout = roll(self._env, self._rngs, noise=scaled, policy=self.agent().compiled, renew=renew)
         else:
-            rollout = roll_steps(self._env, self._rngs, scaled, self._act, renew)
+            rollout = roll_steps(self._env, self._rngs, noise=scaled, policy=self._act, renew=renew)
         self._noise = noise[-1:]
         return rollout, noise[:-1].astype(np.float32)
 

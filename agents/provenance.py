@@ -49,12 +49,12 @@ def run_name(config: Mapping[str, Any], agent: str, seeds: Sequence[int]) -> str
     """
     composition = config.get("composition") or {}
     own = str(config.get("name") or "")
-    parts = [
-        *([own] if own not in ("", agent, "evaluation") else []),  # the defaults say nothing more
-        agent,
-        *([composition["choices"]["scenario"]] if composition else []),
-        f"seed{'s' if len(seeds) > 1 else ''} {' '.join(map(str, seeds))}",
-    ]
+    parts = [agent]
+    if own not in ("", agent, "evaluation"):  # the defaults say nothing more
+        parts.insert(0, own)
+    if composition:
+        parts.append(composition["choices"]["scenario"])
+    parts.append(f"seed{'s' if len(seeds) > 1 else ''} {' '.join(map(str, seeds))}")
     said = ("name", "agent", "agent_path", "scenario", "seed", "seeds", "output_dir", "tracking")
     others = [one for one in composition.get("overrides") or () if one.partition("=")[0] not in said]
     return " ".join(parts) + (f" ({' '.join(others)})" if others else "")

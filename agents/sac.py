@@ -34,10 +34,22 @@ ARGUMENTS: Final = tuple(
     for name in inspect.signature(SAC.__init__).parameters
     if name
     not in {
-        *("self", "policy", "env", "seed", "verbose", "tensorboard_log", "stats_window_size", "_init_setup_model"),
+        "self",
+        "policy",
+        "env",
+        "seed",
+        "verbose",
+        "tensorboard_log",
+        "stats_window_size",
+        "_init_setup_model",
         # Networks and buffers that an exported agent or a checkpoint would not have.
-        *("use_sde", "sde_sample_freq", "use_sde_at_warmup", "optimize_memory_usage", "action_noise"),
-        *("replay_buffer_class", "replay_buffer_kwargs"),
+        "use_sde",
+        "sde_sample_freq",
+        "use_sde_at_warmup",
+        "optimize_memory_usage",
+        "action_noise",
+        "replay_buffer_class",
+        "replay_buffer_kwargs",
         "n_steps",  # would need the steps of each flow one after the other
     }
 )

@@ -131,6 +131,11 @@ class Tracker:
         directory.mkdir(parents=True, exist_ok=True)
         found = read_run(directory)
         before = found if resume else None
+        own_tags = {**source_tags(), "folder": str(directory.absolute())}
+        if made := command_line():
+            own_tags["command"] = made
+        if "seed" in params:
+            own_tags["seed"] = str(params["seed"])
         record: dict[str, Any] = {
             "run_id": uuid.uuid4().hex,
             "experiment": experiment,
@@ -141,13 +146,7 @@ class Tracker:
             "ended": None,
             "error": None,
             "params": dict(params),
-            "tags": {
-                **source_tags(),
-                "folder": str(directory.absolute()),
-                **({"command": made} if (made := command_line()) else {}),
-                **({"seed": str(params["seed"])} if "seed" in params else {}),
-                **(tags or {}),
-            },
+            "tags": {**own_tags, **(tags or {})},
             "pid": os.getpid(),
             "in_store": False,
         }

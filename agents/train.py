@@ -185,7 +185,9 @@ def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resu
     spec, training = _read(config)
     from bbrgym.agents.training_loop import run_training
 
-    steps, score = run_training(config, spec, training, directory, console, is_resumed)
+    steps, score = run_training(
+        config, spec, training=training, directory=directory, console=console, is_resumed=is_resumed
+    )
     return TrainResult(
         directory=directory,
         steps=steps,

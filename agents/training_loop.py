@@ -92,11 +92,25 @@ def run_training(
         with (
             _lock(directory),
             Tracker.start(
-                *(directory, EXPERIMENT, run_name(config, algorithm, [seed]), config),
+                directory,
+                experiment=EXPERIMENT,
+                run_name=run_name(config, algorithm, [seed]),
+                params=config,
                 config=config.get("tracking"),
                 resume=is_resumed,
             ) as tracker,
-            closing(Callbacks(spec, algorithm, training, directory, seed, tracker, console, state)) as callbacks,
+            closing(
+                Callbacks(
+                    spec,
+                    algorithm=algorithm,
+                    training=training,
+                    directory=directory,
+                    seed=seed,
+                    tracker=tracker,
+                    console=console,
+                    state=state,
+                )
+            ) as callbacks,
         ):
             remove_partial(directory)
             tracker.log_scenarios("training scenarios", "training", spec.distribution.to_dict())

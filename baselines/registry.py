@@ -23,9 +23,24 @@ LINUX_PREFIX: Final = "linux-"
 
 # Every tcp_congestion_ops in net/ipv4 of Linux 6.18.
 _LINUX: Final = (
-    "reno", "bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois", "lp", "nv", "scalable",
-    "vegas", "veno", "westwood", "yeah",
-)  # fmt: skip
+    "reno",
+    "bbr",
+    "bic",
+    "cdg",
+    "cubic",
+    "dctcp",
+    "highspeed",
+    "htcp",
+    "hybla",
+    "illinois",
+    "lp",
+    "nv",
+    "scalable",
+    "vegas",
+    "veno",
+    "westwood",
+    "yeah",
+)
 
 
 def linux_controls() -> tuple[str, ...]:

@@ -63,7 +63,8 @@ def read_onnx(path: Path) -> ForeignModel:
             shape = _shape(observations)
             network = _network(chain)
     origin = f"ONNX, {model.producer_name} {model.producer_version}".strip()
-    return ForeignModel(network, origin, described.pop("training", {}), described, shape)
+    training = described.pop("training", {})
+    return ForeignModel(network, origin, training=training, settings=described, shape=shape)
 
 
 def _load(path: Path) -> ModelProto:

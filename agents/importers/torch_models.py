@@ -123,13 +123,15 @@ def read_cleanrl(path: Path) -> ForeignModel:
     hidden = sorted(int(found[1]) for name in arrays if (found := re.fullmatch(r"actor_mean\.(\d+)\.weight", name)))
     if hidden:
         _check_sequence(name for name in arrays if name.startswith("actor_mean."))
-        prefixes, activation, output = [f"actor_mean.{index}" for index in hidden], "tanh", "clip"
+        prefixes = [f"actor_mean.{index}" for index in hidden]
+        activation, output = "tanh", "clip"
         known = r"actor_mean\.\d+\.(weight|bias)|critic\..*|actor_logstd"
         algorithm = "ppo"
     elif "fc_mean.weight" in arrays or "fc_mu.weight" in arrays:
         last = "fc_mean" if "fc_mean.weight" in arrays else "fc_mu"
         count = sum(re.fullmatch(r"fc\d+\.weight", name) is not None for name in arrays)
-        prefixes, activation, output = [*(f"fc{index + 1}" for index in range(count)), last], "relu", "tanh"
+        prefixes = [*(f"fc{index + 1}" for index in range(count)), last]
+        activation, output = "relu", "tanh"
         known = rf"fc\d+\.(weight|bias)|{last}\.(weight|bias)|fc_logstd\.(weight|bias)|action_(scale|bias)"
         algorithm = "sac" if last == "fc_mean" else "td3"
         scale, bias = (arrays.get(name) for name in ("action_scale", "action_bias"))
