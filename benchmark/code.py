@@ -33,7 +33,8 @@ def code_hash(*engines: Mapping[str, Any] | str, also: str = "") -> str:
         also: what else decides the numbers, as a text.
     """
     digest = hashlib.sha256(also.encode())
-    described = [describe_engine(**({"name": one} if isinstance(one, str) else one)) for one in engines]
+    configs = [{"name": one} if isinstance(one, str) else one for one in engines]
+    described = [describe_engine(**config) for config in configs]
     for module in dict.fromkeys([CONTROLLERS, *(name for one in described for name in one.extensions)]):
         digest.update(_module_hash(module).encode())
     for distribution in dict.fromkeys(name for one in described for name in one.distributions):

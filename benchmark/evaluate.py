@@ -30,8 +30,16 @@ from bbrgym.files import replace_file, write_json
 LOGGER: Final = logging.getLogger(__name__)
 
 KEYS: Final = (
-    *("name", "agent_path", "scenario", "other_agents", "engine", "seeds", "warmup"),
-    *("tracking", "output_dir", "composition"),
+    "name",
+    "agent_path",
+    "scenario",
+    "other_agents",
+    "engine",
+    "seeds",
+    "warmup",
+    "tracking",
+    "output_dir",
+    "composition",
 )
 
 
@@ -81,7 +89,9 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
                 [{"seed": seed, "scenario": scenario.to_dict()} for seed, scenario in scenarios.items()],
             )
             for seed, scenario in scenarios.items():
-                trace = simulate(scenario, engine, seed, spec.interval_ms(scenario), agent.policy(scenario))
+                trace = simulate(
+                    scenario, engine, seed=seed, step_ms=spec.interval_ms(scenario), policy=agent.policy(scenario)
+                )
                 hashes.add(trace.hash)
                 rewards = episode_rewards(agent, trace)
                 measured = measure(trace, after_s=warmup * scenario.duration_s)
@@ -90,22 +100,21 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
                 if seed == seeds[0]:
                     _draw(trace, tracker)
                 first = measured[0]
-                tracker.log_metrics(
-                    {
-                        "reward": float(np.nanmean(rewards)),
-                        "utilisation": first["link_utilisation"],
-                        "jain": first["link_jain"],
-                        "queue_mean_ms": first["link_queue_mean_ms"],
-                        **{name: first[name] for name in (*COMPLETION, "link_marks") if _has_value(first, name)},
-                        **{
-                            f"flow{row['flow']}/{name}": row[name]
-                            for row in measured[:MOST_FLOWS_ALONE]
-                            for name in ("throughput_mbps", *_OF_FLOWS)
-                            if name == "throughput_mbps" or _has_value(row, name)
-                        },
-                    },
-                    step=seed,
-                )
+                metrics = {
+                    "reward": float(np.nanmean(rewards)),
+                    "utilisation": first["link_utilisation"],
+                    "jain": first["link_jain"],
+                    "queue_mean_ms": first["link_queue_mean_ms"],
+                }
+                for name in (*COMPLETION, "link_marks"):
+                    if _has_value(first, name):
+                        metrics[name] = first[name]
+                for row in measured[:MOST_FLOWS_ALONE]:
+                    metrics[f"flow{row['flow']}/throughput_mbps"] = row["throughput_mbps"]
+                    for name in _OF_FLOWS:
+                        if _has_value(row, name):
+                            metrics[f"flow{row['flow']}/{name}"] = row[name]
+                tracker.log_metrics(metrics, step=seed)
             results = pd.DataFrame(rows)
             replace_file(directory / "results.parquet", results.to_parquet)
             write_json(directory / "results.json", rows)
@@ -203,9 +212,18 @@ def _print_table(results: pd.DataFrame, console: Console) -> None:
     of_flows = [name for name in _OF_FLOWS if results[name].notna().any()]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     headings = (
-        *("seed", "flow", "algorithm", "base", "Mbit/s", "RTT", "resent"),
+        "seed",
+        "flow",
+        "algorithm",
+        "base",
+        "Mbit/s",
+        "RTT",
+        "resent",
         *(_OF_FLOWS[name][0] for name in of_flows),
-        *("reward", "link", "Jain", "queue"),
+        "reward",
+        "link",
+        "Jain",
+        "queue",
     )
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "algorithm" else "right", no_wrap=True)
@@ -222,11 +240,9 @@ def _print_table(results: pd.DataFrame, console: Console) -> None:
             f"{row['retransmission_rate']:.2%}",
             *("" if np.isnan(row[name]) else format(row[name], _OF_FLOWS[name][1]) for name in of_flows),
             "" if np.isnan(row["reward"]) else f"{row['reward']:.3f}",
-            *(
-                [f"{row['link_utilisation']:.0%}", f"{row['link_jain']:.3f}", f"{row['link_queue_mean_ms']:.1f}"]
-                if is_first
-                else ["", "", ""]
-            ),
+            f"{row['link_utilisation']:.0%}" if is_first else "",
+            f"{row['link_jain']:.3f}" if is_first else "",
+            f"{row['link_queue_mean_ms']:.1f}" if is_first else "",
         )
     console.print(table)
     mean = mean_of_episodes(results)

@@ -62,7 +62,15 @@ def draw_scenarios(seed: int, size: int = 1) -> list[Draw]:
                 for index, flow in enumerate(scenario.flows)
             )
             scenario = dataclasses.replace(scenario, flows=flows)
-            found.append(Draw(f"{victim}-{number:02d}", scenario, int(generator.integers(2**31)), (0,), victim))
+            found.append(
+                Draw(
+                    name=f"{victim}-{number:02d}",
+                    scenario=scenario,
+                    seed=int(generator.integers(2**31)),
+                    roles=(0,),
+                    victim=victim,
+                )
+            )
     return found
 
 
@@ -157,8 +165,12 @@ _FAMILIES: Final[dict[str, tuple[int, Mapping[str, Any] | None]]] = {
             "loss": {"choice": [0.0, 0.0, 0.005]},
             "flows": {
                 "choice": [
-                    *([_SHAKES], [_SHAKES, _JOINS], [_SHAKES, _JOINS, _JOINS]),
-                    *([_GATHERS], [_GATHERS, _ENTERS], [_GATHERS, _ENTERS, _ENTERS]),
+                    [_SHAKES],
+                    [_SHAKES, _JOINS],
+                    [_SHAKES, _JOINS, _JOINS],
+                    [_GATHERS],
+                    [_GATHERS, _ENTERS],
+                    [_GATHERS, _ENTERS, _ENTERS],
                 ]
             },
         },

@@ -61,27 +61,49 @@ def _completion_metrics(size_class: str) -> Iterator[tuple[str, Metric]]:
     """Yield the metrics of the flows of a class, which all finite flows of a run have together."""
     prefix, of = (f"{size_class}_", f", {size_class} flows") if size_class else ("", "")
     low, high = SIZE_CLASSES[size_class]
-    bounds = " and ".join(
-        text for text, is_bound in ((f"> {low / 1e3:g} kB", low > 0), (f"<= {high / 1e3:g} kB", high < math.inf))
-        if is_bound
-    )  # fmt: skip
-    flows = f"finite flows{f' of {bounds}' if bounds else ''}"
+    bounds = []
+    if low > 0:
+        bounds.append(f"> {low / 1e3:g} kB")
+    if high < math.inf:
+        bounds.append(f"<= {high / 1e3:g} kB")
+    flows = f"finite flows of {' and '.join(bounds)}" if bounds else "finite flows"
     yield (
         f"{prefix}completed",
-        Metric(f"completed flows{of}", "", f"share of the {flows} that completed in the episode", True, ".1%", "run"),
+        Metric(
+            label=f"completed flows{of}",
+            unit="",
+            meaning=f"share of the {flows} that completed in the episode",
+            is_more_better=True,
+            form=".1%",
+            over_flows="run",
+        ),
     )
     for name, label, unit, form in (("fct", "flow completion time", "ms", ".1f"), ("slowdown", "slowdown", "", ".2f")):
         what = label if name == "fct" else "flow completion time over the least possible on the empty path"
         suffix = f"_{unit}" if unit else ""
         yield (
             f"{prefix}{name}_mean{suffix}",
-            Metric(f"mean {label}{of}", unit, f"mean {what}, {flows} that completed", False, form, "run"),
+            Metric(
+                label=f"mean {label}{of}",
+                unit=unit,
+                meaning=f"mean {what}, {flows} that completed",
+                is_more_better=False,
+                form=form,
+                over_flows="run",
+            ),
         )
         for percent, word in ((50, "median"), (99, "99th percentile of the")):
             meaning = f"{'median' if percent == 50 else '99th percentile'} of the {what}, {flows}; Kaplan-Meier"
             yield (
                 f"{prefix}{name}_p{percent}{suffix}",
-                Metric(f"{word} {label}{of}", unit, meaning, False, form, "run"),
+                Metric(
+                    label=f"{word} {label}{of}",
+                    unit=unit,
+                    meaning=meaning,
+                    is_more_better=False,
+                    form=form,
+                    over_flows="run",
+                ),
             )
 
 
@@ -204,16 +226,24 @@ MOST_FLOWS_ALONE: Final = 32
 COMPLETION: Final = tuple(name for size_class in SIZE_CLASSES for name, _ in _completion_metrics(size_class))
 """The metrics of finite flows."""
 
-OPTIONAL: Final = frozenset(
-    {*("marks", "mark_rate", "link_marks", "app_delay_mean_ms", "app_delay_p99_ms"), *COMPLETION}
-)
+OPTIONAL: Final = frozenset({"marks", "mark_rate", "link_marks", "app_delay_mean_ms", "app_delay_p99_ms", *COMPLETION})
 """Metrics of runs with ECN, with `app_rate_mbps`, or with finite flows; tables leave them out if no run has them."""
 
 RUN_COLUMNS: Final = (
-    "link_duration_s", "link_active_s", "link_rate_mbps", "link_utilisation", "link_jain", "link_queue_mean_ms",
-    "link_queue_p95_ms", "link_drops", "link_random_losses", "link_marks", "convergence_s", "equilibrium_s",
+    "link_duration_s",
+    "link_active_s",
+    "link_rate_mbps",
+    "link_utilisation",
+    "link_jain",
+    "link_queue_mean_ms",
+    "link_queue_p95_ms",
+    "link_drops",
+    "link_random_losses",
+    "link_marks",
+    "convergence_s",
+    "equilibrium_s",
     *COMPLETION,
-)  # fmt: skip
+)
 """The columns of `measure` that belong to the run and are equal in all its rows: fields of `LinkSummary`, and times."""
 
 MEASURED: Final = ("flow", *(f.name for f in dataclasses.fields(FlowSummary)), "share", *RUN_COLUMNS)
@@ -327,7 +357,8 @@ def convergence_time(trace: Trace, jain: float = 0.9, window_s: float = 1.0) -> 
     """
     flows = trace.scenario.flows
     each = [[index] for index in range(len(flows))]
-    return _time_to_fairness(trace, each, max(flow.start_s for flow in flows), jain, window_s)
+    last_start_s = max(flow.start_s for flow in flows)
+    return _time_to_fairness(trace, each, origin_s=last_start_s, jain=jain, window_s=window_s)
 
 
 def equilibrium_time(trace: Trace, jain: float = 0.95, window_s: float = 5.0) -> float:
@@ -350,7 +381,8 @@ def equilibrium_time(trace: Trace, jain: float = 0.95, window_s: float = 5.0) ->
     flows = trace.scenario.flows
     half = len(flows) // 2
     halves = [] if len(flows) % 2 else [[*range(half)], [*range(half, len(flows))]]
-    return _time_to_fairness(trace, halves, min(flow.start_s for flow in flows[half:]), jain, window_s)
+    first_start_s = min(flow.start_s for flow in flows[half:])
+    return _time_to_fairness(trace, halves, origin_s=first_start_s, jain=jain, window_s=window_s)
 
 
 def _time_to_fairness(

@@ -77,7 +77,7 @@ class Benchmark:
         config["executor"] = ExecutorConfig.of(config.get("executor"))
         if describe_engine(**config["engine"]).is_real_time and config["executor"].workers is None:
             config["executor"] = dataclasses.replace(config["executor"], workers=1)
-        benchmark = cls(**{"name": "benchmark"} | config)
+        benchmark = cls(**config)
         benchmark._check()
         return benchmark
 
@@ -110,7 +110,7 @@ class Benchmark:
         agents = {competitor.name: competitor.load() for competitor in self.competitors}
         code, options = self.code_hash(), dict(describe_engine(**self.engine).options)
         of_seed = [
-            self._runs_of(scenario_name, competitor, agents.get(competitor.name), code, options)
+            self._runs_of(scenario_name, competitor, agent=agents.get(competitor.name), code=code, options=options)
             for scenario_name in self.scenarios
             for competitor in self._take_part_in(scenario_name)
         ]
@@ -179,9 +179,16 @@ class Benchmark:
         def run_of(seed: int) -> Run:
             key = hashlib.sha256(json.dumps(identity | {"seed": seed}, sort_keys=True).encode()).hexdigest()[:20]
             return Run(
-                key, scenario_name, competitor.name, seed, scenario, step_ms, competitor.agent, agent_hash,
-                policy_hashes,
-            )  # fmt: skip
+                key=key,
+                scenario_name=scenario_name,
+                competitor=competitor.name,
+                seed=seed,
+                scenario=scenario,
+                step_ms=step_ms,
+                agent=competitor.agent,
+                agent_hash=agent_hash,
+                policy_hashes=policy_hashes,
+            )
 
         return run_of
 
@@ -302,12 +309,12 @@ class Competitor:
         data_from = entry.get("data_from", cls.data_from)
         check_commands(algorithm, commands, data_from, size_bytes=1, ecn=None)  # which the scenario's flows decide
         return cls(
-            str(entry.get("name") or algorithm),
-            algorithm,
-            parameters,
-            None if agent is None else Path(agent).expanduser(),
-            None if policy is None else str(policy),
-            None if file is None else str(file),
+            name=str(entry.get("name") or algorithm),
+            algorithm=algorithm,
+            parameters=parameters,
+            agent=None if agent is None else Path(agent).expanduser(),
+            policy=None if policy is None else str(policy),
+            file=None if file is None else str(file),
             **commands,
             data_from=data_from,
             transport=entry.get("transport", "ours"),

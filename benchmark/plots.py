@@ -112,7 +112,7 @@ def over_time(
                 f"names must have one entry per flow, got {len(names)} for {len(trace.scenario.flows)} flows"
             )
         for axes, column, height in zip(panels, columns, heights, strict=True):
-            _draw_column(axes, trace, column, of_flows, len(runs) > 1, window_s)
+            _draw_column(axes, trace, column, names=of_flows, is_one_of_several=len(runs) > 1, window_s=window_s)
             axes.set_xlim(0, trace.scenario.duration_s)
             axes.tick_params(labelbottom=axes is panels[-1])
             if side == 0:
@@ -132,7 +132,7 @@ def over_time(
 
 def throughput_over_time(trace: Trace, window_s: float = 1.0, title: str = "", names: Sequence[str] = ()) -> Figure:
     """Plot the throughput of every flow and the link's rate, in Mbit/s, as `over_time` does."""
-    return over_time({"": trace}, ("throughput_mbps",), title, names, window_s)
+    return over_time({"": trace}, ("throughput_mbps",), title=title, names=names, window_s=window_s)
 
 
 def delay_over_time(trace: Trace, title: str = "", names: Sequence[str] = ()) -> Figure:

@@ -70,7 +70,9 @@ def regrets(table: pd.DataFrame, name: str) -> list[Regret]:
             continue
         best = str(others.idxmax())
         own, other = (_means(table, scenario, side) for side in (name, best))
-        found.append(Regret(str(scenario), best, estimate(runs[best] - runs[name]), own, other))
+        found.append(
+            Regret(scenario=str(scenario), best=best, regret=estimate(runs[best] - runs[name]), own=own, other=other)
+        )
     return sorted(found, key=lambda one: -one.regret.value)
 
 

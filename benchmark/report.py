@@ -131,19 +131,19 @@ def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult, is_over
     ]
     if traces:
         section["overview"] = svg(plots.over_time(traces), f"Throughput over time, {name}")
-        section["runs"] = [
-            (
-                competitor,
-                [
-                    svg(draw(trace, names=plots.flow_names(trace, competitor)), f"{what}, {competitor}, {name}")
-                    for draw, what in (
-                        (plots.delay_over_time, "RTT and queueing delay over time"),
-                        (plots.control_over_time, "Congestion window, pacing and gains over time"),
-                    )
-                ],
-            )
-            for competitor, trace in traces.items()
-        ]
+        for competitor, trace in traces.items():
+            flows = plots.flow_names(trace, competitor)
+            drawn = [
+                svg(
+                    plots.delay_over_time(trace, names=flows),
+                    f"RTT and queueing delay over time, {competitor}, {name}",
+                ),
+                svg(
+                    plots.control_over_time(trace, names=flows),
+                    f"Congestion window, pacing and gains over time, {competitor}, {name}",
+                ),
+            ]
+            section["runs"].append((competitor, drawn))
     return section
 
 

@@ -89,7 +89,9 @@ def load_benchmark(directory: Path, measured: Mapping[str, Mapping[str, Any]] | 
         elif run["key"] not in failed:
             missing.append(run)
     results = pd.DataFrame(rows) if rows else pd.DataFrame(columns=["scenario", "competitor", "seed", "key"])
-    return BenchmarkResult(results, failures, missing, directory, plan, pd.DataFrame(flawed))
+    return BenchmarkResult(
+        results, failures=failures, missing=missing, directory=directory, plan=plan, flawed=pd.DataFrame(flawed)
+    )
 
 
 def _load(path: Path, read: Callable[[Any], Any]) -> Any:

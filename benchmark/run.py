@@ -39,7 +39,8 @@ UNTRACKED: Final = {"backend": "none"}
 
 def read_benchmark(config: Mapping[str, Any], has_report: bool = True) -> tuple[Benchmark, list[Run]]:
     """Return the benchmark of a configuration, and its runs; `run_benchmark` explains arguments and errors."""
-    require("a benchmark", "pyarrow", *(("matplotlib", "jinja2") if has_report else ()))
+    needed = ("pyarrow", "matplotlib", "jinja2") if has_report else ("pyarrow",)
+    require("a benchmark", *needed)
     benchmark = Benchmark.from_dict(config)
     return benchmark, benchmark.runs()
 
@@ -104,8 +105,10 @@ def run_benchmark(
         for key, metrics in measured.items():  # not yet logged: those that are linked, or done when this was killed
             running.log_run(wanted[key], metrics, is_new=False)
         done = len(runs) - len(todo)
-        with closing(_execute(benchmark, todo, directory, engine_factory, executor)) as results:
-            shown = _show_progress(results, console, benchmark.name, len(runs), done, len(linked))
+        with closing(_execute(benchmark, todo, directory, engine_factory=engine_factory, started=executor)) as results:
+            shown = _show_progress(
+                results, console, name=benchmark.name, total=len(runs), done=done, linked=len(linked)
+            )
             measured |= _collect(shown, directory, running)
         loaded = load_benchmark(directory, measured)
         running.log_results(loaded, _write_results(loaded, has_report))

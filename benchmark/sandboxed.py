@@ -60,8 +60,15 @@ class Job:
     def to_dict(self) -> dict[str, Any]:
         """Return plain types."""
         return {
-            **{name: getattr(self, name) for name in ("warmup", "measure", "confinement", "library", "function")},
-            **{"seconds": self.seconds, "mebibytes": self.mebibytes, "seeds": list(self.seeds), "folder": os.getcwd()},
+            "warmup": self.warmup,
+            "measure": self.measure,
+            "confinement": self.confinement,
+            "library": self.library,
+            "function": self.function,
+            "seconds": self.seconds,
+            "mebibytes": self.mebibytes,
+            "seeds": list(self.seeds),
+            "folder": os.getcwd(),
             "scenarios": [scenario.to_dict() for scenario in self.scenarios],
         }
 

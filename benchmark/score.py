@@ -174,17 +174,17 @@ def score_candidate(
             verdicts = _judge_rfc9743(running, candidate, is_full, has_run)
         harms = _harms(running, draws, {_own_name(candidate, others): own, **others})
     return Score(
-        candidate,
-        seed,
-        draws,
-        {_own_name(candidate, others): own, **others},
-        missing,
-        is_repeatable,
-        verdicts,
-        harms,
-        time.monotonic() - began,
-        cached,
-        is_full,
+        candidate=candidate,
+        seed=seed,
+        draws=draws,
+        runs={_own_name(candidate, others): own, **others},
+        missing=missing,
+        is_repeatable=is_repeatable,
+        rfc9743=verdicts,
+        harms=harms,
+        seconds=time.monotonic() - began,
+        cached=cached,
+        is_full=is_full,
     )
 
 
@@ -303,10 +303,12 @@ def score(
 def _scenario_score(draw: Draw, run: Measured, best: str, of_best: Measured) -> ScenarioScore:
     power, most = _value(run, SCORE), _value(of_best, SCORE)
     value = min(1.0, power / most)
+    reason = ""
     if "error" in run:
         reason = str(run["error"])
-    else:
-        reason = Regret(draw.name, best, estimate([most - power]), run, of_best).reason if value < 1 else ""
+    elif value < 1:
+        regret = estimate([most - power])
+        reason = Regret(scenario=draw.name, best=best, regret=regret, own=run, other=of_best).reason
     return ScenarioScore(
         scenario=draw.name,
         link=draw.scenario.describe_link(),
@@ -435,10 +437,14 @@ def _run_yardsticks(sandbox: Sandbox, draws: Sequence[Draw]) -> tuple[dict[str, 
     """Return {yardstick: what each draw measures}, and how many of them were in the cache."""
     everyone = yardsticks()
     jobs = {
-        one.name: Job([one.takes(draw.scenario, draw.roles) for draw in draws], [draw.seed for draw in draws], WARMUP,
-                      seconds=600)
+        one.name: Job(
+            scenarios=[one.takes(draw.scenario, draw.roles) for draw in draws],
+            seeds=[draw.seed for draw in draws],
+            warmup=WARMUP,
+            seconds=600,
+        )
         for one in everyone
-    }  # fmt: skip
+    }
     return _run_cached(sandbox, jobs)
 
 
@@ -523,11 +529,14 @@ def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool, has_ru
     ours = [run for run in runs if run.competitor == "candidate"]
     jobs = [
         Job(
-            [run.scenario for run in some], [run.seed for run in some], benchmark.warmup, "rows",
+            scenarios=[run.scenario for run in some],
+            seeds=[run.seed for run in some],
+            warmup=benchmark.warmup,
+            measure="rows",
             **_confined(candidate, _SECONDS_RFC9743),
         )
         for some in (ours[place : place + 3] for place in range(0, len(ours), 3))
-    ]  # fmt: skip
+    ]
     measured: dict[str, Any] = {}
     failed = 0
     for place in range(0, len(jobs), sandbox.workers):
@@ -543,7 +552,13 @@ def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool, has_ru
     cached, _ = _run_cached(
         sandbox,
         {
-            name: Job([r.scenario for r in some], [r.seed for r in some], benchmark.warmup, "rows", seconds=600)
+            name: Job(
+                scenarios=[run.scenario for run in some],
+                seeds=[run.seed for run in some],
+                warmup=benchmark.warmup,
+                measure="rows",
+                seconds=600,
+            )
             for name, some in by_name.items()
         },
     )
@@ -556,8 +571,11 @@ def _confined(candidate: Candidate, seconds: float) -> dict[str, Any]:
     """Return the fields of a job that say what code it runs, and what it may take: `seconds`, and longer in Python."""
     # Python decides ten times per second and flow, which takes longer than to simulate. What never returns is ended by
     # the limit of a decision.
-    limits = (25 * seconds, 4096) if candidate.confinement == "python" else (seconds, MEBIBYTES)
+    is_python = candidate.confinement == "python"
     return {
-        "confinement": candidate.confinement, "library": candidate.competitor.file, "function": candidate.function,
-        "seconds": limits[0], "mebibytes": limits[1],
-    }  # fmt: skip
+        "confinement": candidate.confinement,
+        "library": candidate.competitor.file,
+        "function": candidate.function,
+        "seconds": 25 * seconds if is_python else seconds,
+        "mebibytes": 4096 if is_python else MEBIBYTES,
+    }

@@ -112,7 +112,9 @@ class LinuxScore:
         found = self.verdicts.verdict(name, OWN)
         if found in (NOT_RUN, NOT_TESTED) or any(scenario in scenarios for scenario, _ in self.late):
             return "not counted"
-        return "pass" if found == "pass" else "fail" if found == "fail" else "unclear"
+        if found == "pass":
+            return "pass"
+        return "fail" if found == "fail" else "unclear"
 
 
 def score_on_linux(
@@ -172,7 +174,16 @@ def score_on_linux(
                     path.parent.mkdir(parents=True, exist_ok=True)
                     write_json(path, found)
     verdicts = Verdicts.of_runs(benchmark, measured)
-    return LinuxScore(candidate, verdicts, seeds, late, errors, missing, cached, time.monotonic() - began)
+    return LinuxScore(
+        candidate,
+        verdicts,
+        seeds,
+        late=late,
+        errors=errors,
+        missing=missing,
+        cached=cached,
+        seconds=time.monotonic() - began,
+    )
 
 
 def _measured(run: Run, engine: Engine, benchmark: Benchmark) -> dict[str, Any]:

@@ -70,7 +70,10 @@ def to_dict(score: LinuxScore) -> dict[str, Any]:
 
 def notes(score: LinuxScore) -> list[str]:
     """Return what a reader of the score must know."""
-    return [*score.reasons(), *([ONE_RUN] if len(score.seeds) == 1 else [])]
+    reasons = [*score.reasons()]
+    if len(score.seeds) == 1:
+        reasons.append(ONE_RUN)
+    return reasons
 
 
 def write_page(score: LinuxScore, path: Path) -> None:

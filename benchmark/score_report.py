@@ -19,12 +19,22 @@ from bbrgym.benchmark.verdicts import short
 from bbrgym.files import write_text
 
 _HEADINGS: Final = (
-    *("", "score", "fair power", "Jain", "utilisation", "delay", "retransmitted"),
+    "",
+    "score",
+    "fair power",
+    "Jain",
+    "utilisation",
+    "delay",
+    "retransmitted",
     *(f"harm to {victim}" for victim in VICTIMS),
 )
 _FORMS: Final = {
-    "fair_power": ".3f", "jain": ".3f", "utilisation": ".1%", "delay": ".2f", "retransmission_rate": ".2%",
-}  # fmt: skip
+    "fair_power": ".3f",
+    "jain": ".3f",
+    "utilisation": ".1%",
+    "delay": ".2f",
+    "retransmission_rate": ".2%",
+}
 
 BUDGET: Final = (
     "Yardsticks: published algorithms have the parameters of their papers. The constant is the best of a grid of gains "
@@ -61,7 +71,8 @@ def print_replay(score: Score, console: Console) -> None:
     """Print one scenario flow by flow, the candidate and the best yardsticks."""
     draw, rows = score.draws[0], []
     power = {name: runs[0].get("fair_power", 0.0) for name, runs in score.runs.items()}
-    shown = [score.name, *[name for name in sorted(power, key=lambda one: -power[one]) if name != score.name][:WORST]]
+    others = [name for name in sorted(power, key=lambda one: -power[one]) if name != score.name]
+    shown = [score.name, *others[:WORST]]
     for name in shown:
         run = score.runs[name][0]
         if "error" in run:
@@ -77,6 +88,9 @@ def print_replay(score: Score, console: Console) -> None:
 
 def to_dict(score: Score) -> dict[str, Any]:
     """Return the score as plain types, for JSON."""
+    rfc9743 = None
+    if score.rfc9743 is not None:
+        rfc9743 = {name: score.rfc9743.verdict(name, "candidate") for name in score.rfc9743.suites}
     return {
         "candidate": score.candidate.what,
         "parameters": dict(score.candidate.competitor.parameters),
@@ -86,9 +100,7 @@ def to_dict(score: Score) -> dict[str, Any]:
         "is_repeatable": score.is_repeatable,
         "not_contained": list(score.missing),
         "failures": score.failures,
-        "standings": {
-            name: {column: _of(score, name, column)._asdict() for column in _FORMS} for name in score.runs
-        },
+        "standings": {name: {column: _of(score, name, column)._asdict() for column in _FORMS} for name in score.runs},
         "harm": {
             victim: {name: estimate(values)._asdict() for name, values in of_victim.items()}
             for victim, of_victim in score.harms.items()
@@ -98,10 +110,8 @@ def to_dict(score: Score) -> dict[str, Any]:
             for one in score.regrets
         ],
         "worst": [{"text": text, "command": command} for text, command in worst(score)],
-        "rfc9743": None
-        if score.rfc9743 is None
-        else {name: score.rfc9743.verdict(name, "candidate") for name in score.rfc9743.suites},
-    }  # fmt: skip
+        "rfc9743": rfc9743,
+    }
 
 
 def worst(score: Score) -> Iterator[tuple[str, str]]:
@@ -202,8 +212,9 @@ def _rfc_rows(score: Score) -> list[list[str]]:
     for name, suite in score.rfc9743.suites.items():
         found = [one for one in score.rfc9743.judgements if one.suite == name]
         bad = [one for one in found if one.verdict != "pass"]
-        measured = "; ".join(f"{short(one.scenario)}: {one.criterion.label} {one.text}, needed {one.criterion.needed}"
-                             for one in bad)  # fmt: skip
+        measured = "; ".join(
+            f"{short(one.scenario)}: {one.criterion.label} {one.text}, needed {one.criterion.needed}" for one in bad
+        )
         rows.append([suite.section, suite.title, score.rfc9743.verdict(name, "candidate"), measured])
     return rows
 

@@ -55,12 +55,21 @@ def measure_sharing(
             meter.read(engines, running)
             running = running[~engines.is_over[running] & ~np.isin(running, list(errors))]
     throughputs, rtts, rates = meter.throughputs_mbps, meter.rtts_ms, meter.retransmission_rates
-    return [
-        {"error": errors[index]}
-        if index in errors
-        else _plain(sharing, *(values[index, : len(scenarios[index].flows)] for values in (throughputs, rtts, rates)))
-        for index, sharing in enumerate(meter.sharings())
-    ]
+    found: list[Measured] = []
+    for index, sharing in enumerate(meter.sharings()):
+        if index in errors:
+            found.append({"error": errors[index]})
+            continue
+        flows = len(scenarios[index].flows)
+        found.append(
+            _plain(
+                sharing,
+                throughputs=throughputs[index, :flows],
+                rtts=rtts[index, :flows],
+                rates=rates[index, :flows],
+            )
+        )
+    return found
 
 
 def measure_rows(
@@ -80,7 +89,7 @@ def measure_rows(
 def measure_policy(scenario: Scenario, seed: int, warmup: float, policy: Policy, step_ms: float) -> Measured:
     """Return what `measure_sharing` does of one run, in which a policy steers the agent flows."""
     with closing(make_engine("native")) as engine:
-        return _measure_trace(simulate(scenario, engine, seed, step_ms, policy), warmup)
+        return _measure_trace(simulate(scenario, engine, seed=seed, step_ms=step_ms, policy=policy), warmup)
 
 
 def _measure_alone(scenario: Scenario, seed: int, warmup: float, decider: Decider) -> Measured:
@@ -92,16 +101,19 @@ def _measure_alone(scenario: Scenario, seed: int, warmup: float, decider: Decide
 
 def _measure_trace(trace: Trace, warmup: float) -> Measured:
     flows = trace.summary(after_s=warmup * trace.scenario.duration_s).flows
-    columns = ("throughput_mbps", "rtt_mean_ms", "retransmission_rate")
     return _plain(
-        Sharing.of_trace(trace, warmup), *(np.array([getattr(flow, name) for flow in flows]) for name in columns)
+        Sharing.of_trace(trace, warmup),
+        throughputs=np.array([flow.throughput_mbps for flow in flows]),
+        rtts=np.array([flow.rtt_mean_ms for flow in flows]),
+        rates=np.array([flow.retransmission_rate for flow in flows]),
     )
 
 
 def _trace(scenario: Scenario, seed: int, decider: Decider | None) -> Trace:
     engine: Engine = make_engine("native")
     with closing(engine):
-        return simulate(scenario, engine, seed, STEP_MS, None if decider is None else decider.policy())
+        policy = None if decider is None else decider.policy()
+        return simulate(scenario, engine, seed=seed, step_ms=STEP_MS, policy=policy)
 
 
 def _plain(sharing: Sharing, throughputs: Any, rtts: Any, rates: Any) -> Measured:

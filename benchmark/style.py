@@ -286,6 +286,7 @@ def name_points(axes: Axes, points: Mapping[str, npt.ArrayLike], marks: Mapping[
         cost = np.maximum(sides, 0).prod(axis=3).sum(axis=2) + distances * pixel + 1e6 * is_outside
         place, side = np.unravel_index(np.argmin(cost), cost.shape)
         taken = np.vstack([taken, boxes[place, side]])
+        line = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.6, "shrinkA": 0}
         axes.annotate(
             name,
             tuple(axes.transData.inverted().transform(places[place])),
@@ -295,9 +296,7 @@ def name_points(axes: Axes, points: Mapping[str, npt.ArrayLike], marks: Mapping[
             va="center",
             fontsize=SMALL,
             color=_text_colour(marks[name].colour),
-            arrowprops={"arrowstyle": "-", "color": "#999999", "linewidth": 0.6, "shrinkA": 0}
-            if distances[side] > 9
-            else None,
+            arrowprops=line if distances[side] > 9 else None,
         )
 
 

@@ -145,8 +145,11 @@ class Suite:
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, of which `from_dict` makes an equal suite."""
         plain = dataclasses.asdict(self)
-        return plain | {"roles": write_roles(self.roles), "scenarios": list(self.scenarios),
-                        "criteria": list(plain["criteria"])}  # fmt: skip
+        return plain | {
+            "roles": write_roles(self.roles),
+            "scenarios": list(self.scenarios),
+            "criteria": list(plain["criteria"]),
+        }
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -196,13 +199,12 @@ def _smallest_share(rows: FlowRows, scenario: Scenario) -> float:
 
 
 def _completion_s(rows: FlowRows, scenario: Scenario) -> float:
-    times = [
-        scenario.duration_s - flow.start_s
-        if math.isnan(row["completion_time_ms"])
-        else float(row["completion_time_ms"]) / 1e3
-        for row, flow in zip(rows, scenario.flows, strict=True)
-        if flow.size_bytes is not None
-    ]
+    times = []
+    for row, flow in zip(rows, scenario.flows, strict=True):
+        if flow.size_bytes is None:
+            continue
+        time_s = float(row["completion_time_ms"]) / 1e3
+        times.append(scenario.duration_s - flow.start_s if math.isnan(time_s) else time_s)
     return sum(times) / len(times) if times else math.nan
 
 
@@ -227,13 +229,13 @@ def _fair_power(rows: FlowRows, scenario: Scenario) -> float:
 
 def _over_tcp(rows: FlowRows, scenario: Scenario) -> float:
     # RFC 8083, section 4.3: X = s / (Tr sqrt(2 b p / 3)), with an ACK per packet, b = 1.
-    tcp_mbps = [
-        scenario.packet_bytes * 8e-3 / (row["rtt_mean_ms"] * math.sqrt(2 * row["loss_rate"] / 3))
-        if row["loss_rate"] > 0
-        else math.inf
-        for row in rows
-    ]
-    return float(sum(row["send_rate_mbps"] / mbps for row, mbps in zip(rows, tcp_mbps, strict=True)) / len(rows))
+    ratios = []
+    for row in rows:
+        tcp_mbps = math.inf
+        if row["loss_rate"] > 0:
+            tcp_mbps = scenario.packet_bytes * 8e-3 / (row["rtt_mean_ms"] * math.sqrt(2 * row["loss_rate"] / 3))
+        ratios.append(row["send_rate_mbps"] / tcp_mbps)
+    return float(sum(ratios) / len(rows))
 
 
 FIGURES: Final[dict[str, Figure]] = {
@@ -260,8 +262,10 @@ FIGURES: Final[dict[str, Figure]] = {
     ),
     "completion_s": Figure(
         Metric(
-            "completion time", "s", "time from start to end of the flows with a size, or to the end of the run; mean",
-            False,
+            "completion time",
+            unit="s",
+            meaning="time from start to end of the flows with a size, or to the end of the run; mean",
+            is_more_better=False,
         ),
         _completion_s,
     ),
@@ -273,15 +277,23 @@ FIGURES: Final[dict[str, Figure]] = {
         Metric("sending rate over the link's rate", "", "payload sent over what the link can carry", None), _send_ratio
     ),
     "fair_power": Figure(
-        Metric("fair power", "", "jain x utilisation / (1 + delay), in [0, 1] (bbrgym.envs.sharing)", True, ".3f"),
+        Metric(
+            "fair power",
+            unit="",
+            meaning="jain x utilisation / (1 + delay), in [0, 1] (bbrgym.envs.sharing)",
+            is_more_better=True,
+            form=".3f",
+        ),
         _fair_power,
     ),
     "over_tcp": Figure(
         Metric(
-            "sending rate over that of the TCP equation", "",
-            "payload sent over s / (RTT sqrt(2 p / 3)), p being the loss rate; mean of the flows", None,
+            "sending rate over that of the TCP equation",
+            unit="",
+            meaning="payload sent over s / (RTT sqrt(2 p / 3)), p being the loss rate; mean of the flows",
+            is_more_better=None,
         ),
         _over_tcp,
     ),
-}  # fmt: skip
+}
 """Figures of criteria that are no metric of a table, or differ from it."""

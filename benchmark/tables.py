@@ -329,14 +329,18 @@ _OVERVIEW: Final = (
     _Column("p95", _value("link_queue_p95_ms")),
     _Column("RTT", _value("rtt_mean_ms")),
     _Column("p95", _value("rtt_p95_ms")),
-    _Column("app", _value("app_delay_mean_ms"), "app_delay_mean_ms",
-            "app: time from the application's write to the delivery, mean and 99th percentile in ms;"),
+    _Column(
+        "app",
+        _value("app_delay_mean_ms"),
+        "app_delay_mean_ms",
+        "app: time from the application's write to the delivery, mean and 99th percentile in ms;",
+    ),
     _Column("p99", _value("app_delay_p99_ms"), "app_delay_p99_ms"),
     _Column("resent", _value("retransmission_rate")),
     _Column("marked", _value("mark_rate"), "mark_rate", "marked: CE-marked over delivered packets, of flows with ECN;"),
     _Column("converged", _convergence),
     _RUNS,
-)  # fmt: skip
+)
 
 _COMPLETION: Final = (
     _Column("completed", _value("completed"), "completed"),

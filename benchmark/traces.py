@@ -97,7 +97,14 @@ def read_folder(folder: Path, template: Mapping[str, Any]) -> list[TraceFile]:
         given: Any = next((own for pattern, own in options.items() if fnmatch(name, pattern)), {})
         state = path.stat()
         found.append(
-            _read_file(str(path), name, json.dumps(given), json.dumps(template), state.st_mtime_ns, state.st_size)
+            _read_file(
+                str(path),
+                name,
+                given=json.dumps(given),
+                template=json.dumps(template),
+                changed_ns=state.st_mtime_ns,
+                size=state.st_size,
+            )
         )
     return found
 

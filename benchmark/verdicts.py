@@ -73,7 +73,11 @@ class Judgement:
     def excess(self) -> float:
         """How far the mean is beyond the threshold, below 0 if it keeps it; infinity without a mean."""
         value, least, most = self.measured.value, self.criterion.at_least, self.criterion.at_most
-        gaps = [*([] if least is None else [least - value]), *([] if most is None else [value - most])]
+        gaps = []
+        if least is not None:
+            gaps.append(least - value)
+        if most is not None:
+            gaps.append(value - most)
         return math.inf if math.isnan(value) else max(gaps)
 
 
@@ -119,7 +123,9 @@ class Verdicts:
         ]
         frame = pd.DataFrame(rows) if rows else pd.DataFrame(columns=["scenario", "competitor", "seed", "key"])
         frame = frame.apply(lambda column: column.astype(float) if column.isna().any() else column)
-        return cls.of(BenchmarkResult(frame, [], [], Path(), {"config": benchmark.to_dict()}))
+        return cls.of(
+            BenchmarkResult(frame, failures=[], missing=[], directory=Path(), plan={"config": benchmark.to_dict()})
+        )
 
     def verdict(self, suite: str, competitor: str) -> str:
         """Return the verdict of the worst scenario, or that the suite was not tested or not run as a whole."""
@@ -163,7 +169,12 @@ def _judged(
                     measured = estimate(known, is_sample=is_sample)
                     verdict = judge(measured, criterion.at_least, criterion.at_most)
                     yield Judgement(
-                        name, label, criterion, competitor, measured, "unclear" if known.isna().any() else verdict
+                        suite=name,
+                        scenario=label,
+                        criterion=criterion,
+                        competitor=competitor,
+                        measured=measured,
+                        verdict="unclear" if known.isna().any() else verdict,
                     )
 
 

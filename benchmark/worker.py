@@ -94,7 +94,7 @@ def _simulate(run: Run, engine: Mapping[str, Any], retries: int, engine_factory:
     with closing(engine_factory(**engine)) as simulator:
         for _ in range(1 + retries):
             policy = None if agent is None else agent.policy(run.scenario)
-            trace = simulate(run.scenario, simulator, run.seed, run.step_ms, policy)
+            trace = simulate(run.scenario, simulator, seed=run.seed, step_ms=run.step_ms, policy=policy)
             if trace.flaw is None:
                 break
     return trace
