@@ -121,7 +121,7 @@ def check_number(name: str, value: object, *, or_none: bool = False, **bounds: U
     if or_none and value is None:
         return
     kind = "" if is_number(value) else "a finite number"
-    _check_range(name, value, not kind, kind, or_none, **bounds)
+    _check_range(name, value, is_kind=not kind, kind=kind, or_none=or_none, **bounds)
 
 
 @overload
@@ -140,7 +140,7 @@ def check_integer(name: str, value: Any, *, or_none: bool = False, **bounds: Unp
         return None
     is_integer = isinstance(value, _INTEGERS) or (is_number(value) and value == int(value))
     is_integer = is_integer and not isinstance(value, bool)
-    _check_range(name, value, is_integer, "an integer", or_none, **bounds)
+    _check_range(name, value, is_kind=is_integer, kind="an integer", or_none=or_none, **bounds)
     return int(value)
 
 

@@ -684,8 +684,8 @@ COMMANDS: dict[str, Command] = {
         _train,
         "Train an agent to choose cwnd_gain and pacing_gain in the environment that the groups define. Everything is "
         "written to runs/train/<date>_<time>_<name>: the best and the last agent, checkpoints, a log, a curve.",
-        (*_TRAINING_GROUPS, "tracking", "experiment"),
-        (
+        groups=(*_TRAINING_GROUPS, "tracking", "experiment"),
+        settings=(
             "seed={} seed of everything random",
             "name=… name of the run",
             "train.total_steps={} decisions to learn from, rounded up to whole steps; depends on the agent",
@@ -693,7 +693,7 @@ COMMANDS: dict[str, Command] = {
             "train.n_envs={} engines that run in parallel; depends on the agent",
             "train.resume=RUN resume a stopped run",
         ),
-        (
+        examples=(
             "bbrgym train",
             "bbrgym train agent=sac scenario=single seed=7 train.total_steps=100000",
             "bbrgym train -m seed=1,2,3 agent=ppo,sac",
@@ -707,14 +707,14 @@ COMMANDS: dict[str, Command] = {
         _evaluate,
         "Run one episode per seed, with the observation, action and step that the agent was trained with. Results and "
         "traces are written to runs/evaluate/<date>_<time>_<name>.",
-        ("scenario", "engine", "tracking"),
-        (
+        groups=("scenario", "engine", "tracking"),
+        settings=(
             "agent_path=RUN a training run, or an agent's folder in it (RUN/final)",
             "seeds={} one episode each",
             "warmup={} fraction of the duration that is not measured",
             "other_agents=bbr of several agents, only the first is driven, beside BBR; by default all are",
         ),
-        (
+        examples=(
             "bbrgym evaluate agent_path=runs/train/2026-01-31_12-00-00_ppo-1 scenario=duel",
             "bbrgym evaluate agent_path=RUN scenario=single scenario.rate_mbps=50 seeds=[4,5]",
         ),
@@ -726,14 +726,14 @@ COMMANDS: dict[str, Command] = {
         _benchmark,
         "Runs are executed in parallel and stored in runs/benchmark/<name>. Finished runs are not repeated, so the "
         "same command resumes a benchmark that was stopped.",
-        ("experiment", "engine", "tracking"),
-        (
+        groups=("experiment", "engine", "tracking"),
+        settings=(
             "benchmark.competitors=[bbr,cubic] all of the experiment's by default",
             "benchmark.agent=RUN add a trained agent as a competitor",
             "benchmark.seeds={} of every scenario and competitor",
             "benchmark.executor.workers=2 runs in parallel; one per core by default",
         ),
-        (
+        examples=(
             "bbrgym benchmark experiment=rtt_fairness",
             "bbrgym benchmark experiment=friendliness benchmark.competitors=[bbr,bbr2] benchmark.agent=RUN",
             "bbrgym benchmark experiment=paper/acw-jain preset=quick",
@@ -800,15 +800,15 @@ COMMANDS: dict[str, Command] = {
         "bbrgym import MODEL FOLDER [key=value ...] writes the agent's folder, for evaluate, benchmark, export and "
         "Flow('policy'). Give the observation, the action and the step that the model was trained with, if they are "
         "not the defaults. Nothing in the file is executed (docs/import.md).",
-        ("observation", "action", "env", "experiment"),
-        (
+        groups=("observation", "action", "env", "experiment"),
+        settings=(
             "observation.features=[…]   what it observes; observation.history=3",
             "action.cwnd_gain=[0.5,4]   the bounds of its gains; action.pacing_gain, action.cwnd_scale",
             "env.step_ms=100            time between decisions",
             "--statistics FILE.npz      mean and var that its observations were normalised with",
             "--ignore-clipping          although normalised observations were clipped in training",
         ),
-        (
+        examples=(
             "bbrgym import model.zip agents/sb3",
             "bbrgym import agent.cleanrl_model agents/cleanrl --statistics statistics.npz",
             "bbrgym import policy.onnx agents/onnx observation.history=3 env.step_ms=50",
@@ -818,13 +818,13 @@ COMMANDS: dict[str, Command] = {
         "train for a few minutes, then benchmark the agent: the whole project in one command",
         _demo,
         "The same as `bbrgym train experiment=demo` and `bbrgym benchmark experiment=demo benchmark.agent=…`.",
-        (*_ENVIRONMENT_GROUPS, "agent", "tracking"),
-        (
+        groups=(*_ENVIRONMENT_GROUPS, "agent", "tracking"),
+        settings=(
             "train.max_minutes={} time limit of the training",
             "benchmark.competitors=[bbr,cubic] all, and backlog, by default",
             "benchmark.seeds={} of every scenario and competitor",
         ),
-        ("bbrgym demo", "bbrgym demo train.max_minutes=30 tracking=none"),
+        examples=("bbrgym demo", "bbrgym demo train.max_minutes=30 tracking=none"),
         config=("config", "experiment=demo"),
     ),
     "send": Command(

@@ -130,7 +130,14 @@ def run_in_chunks(
             estimated_s += chunk.cost_s
             measured_s += sum(outcome[2] for outcome in outcomes)
             for task, (value, text, seconds) in zip(chunk.tasks, outcomes, strict=True):
-                yield TaskResult(task, value, text, "failed" if text else "done", seconds, chunk.attempt)
+                yield TaskResult(
+                    task,
+                    value=value,
+                    error=text,
+                    status="failed" if text else "done",
+                    seconds=seconds,
+                    attempts=chunk.attempt,
+                )
             continue
         is_lost = isinstance(error, (WorkerLostError, *executor.lost))
         text = (str(error).strip().splitlines() or [""])[0] if is_lost else f"{type(error).__name__}: {error}"
@@ -139,7 +146,14 @@ def run_in_chunks(
             again += chunk.parts()
         else:  # its worker was lost too often, or lacks a module
             for task in chunk.tasks:
-                yield TaskResult(task, None, text, "killed" if is_lost else "failed", 0.0, chunk.attempt)
+                yield TaskResult(
+                    task,
+                    value=None,
+                    error=text,
+                    status="killed" if is_lost else "failed",
+                    seconds=0.0,
+                    attempts=chunk.attempt,
+                )
 
 
 @dataclass

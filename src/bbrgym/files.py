@@ -21,9 +21,19 @@ from urllib.parse import quote, unquote, urlsplit
 from bbrgym.extras import optional
 
 DAMAGES: Final = (
-    OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RuntimeError, MemoryError,
-    struct.error, zlib.error, zipfile.BadZipFile,
-)  # fmt: skip
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    EOFError,
+    RuntimeError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+    zipfile.BadZipFile,
+)
 """What the standard library, NumPy and code that expects other values raise for a damaged file."""
 
 

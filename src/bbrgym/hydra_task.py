@@ -271,8 +271,16 @@ def is_explained(error: Exception) -> bool:
     if any(os.environ.get(name, "0") not in ("", "0") for name in ("BBRGYM_DEBUG", "HYDRA_FULL_ERROR")):
         return False
     known = (
-        *(ValueError, EngineError, FileNotFoundError, ModuleNotFoundError, ConnectionError),
-        *(PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError),
-        *(HydraException, OmegaConfBaseException),
+        ValueError,
+        EngineError,
+        FileNotFoundError,
+        ModuleNotFoundError,
+        ConnectionError,
+        PermissionError,
+        FileExistsError,
+        NotADirectoryError,
+        IsADirectoryError,
+        HydraException,
+        OmegaConfBaseException,
     )
     return isinstance(error, known)

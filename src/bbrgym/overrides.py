@@ -229,10 +229,13 @@ def _unknown_key(key: str, root: DictConfig, config_name: str, arguments: Sequen
             return f"{place} is drawn ({{{next(iter(node))}: …}}), so it has no {part!r}: give {advice}"
         if deletion := _deletion(".".join(parts[: index + 1]), arguments):
             return f"{argument}: {deletion} deletes {'.'.join(parts[: index + 1])}: leave {deletion} out"
-        known = [str(name) for name in [*node, *([] if place else defaults(config_name))] if str(name) != "hydra"]
+        keys = [*node] if place else [*node, *defaults(config_name)]
+        known = [str(name) for name in keys if str(name) != "hydra"]
         if parts[index - 2 : index - 1] == ["flows"] and part in (field.name for field in dataclasses.fields(Flow)):
             return f"{place} does not give {part} yet: add it with +{argument}"
-        wanted = _similar(root, parts) or [*filter(None, [None if place else close_name(part, known)])]
+        wanted = _similar(root, parts)
+        if not wanted and not place and (close := close_name(part, known)):
+            wanted = [close]
         hint = f" (did you mean {' or '.join(wanted)}?)" if wanted else ""
         adding = "" if wanted else f"; to add a key that is not in its file: +{argument}"
         where = f" in {place}" if place else ""

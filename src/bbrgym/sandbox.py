@@ -165,19 +165,71 @@ def _restrict_files(readable: Iterable[Path]) -> bool:
 
 # seccomp, linux/seccomp.h and linux/filter.h. Numbers of system calls: asm/unistd.h of each architecture.
 _COMPUTING_X86: Final = (
-    *(0, 1, 3, 5, 8, 9, 10, 11, 12),  # read write close fstat lseek mmap mprotect munmap brk
-    *(13, 14, 15, 17, 20, 24, 25, 28, 35, 39),  # rt_sig… pread writev sched_yield mremap madvise nanosleep getpid
-    *(60, 186, 202, 204, 228, 230, 231),  # exit gettid futex sched_getaffinity clock_gettime clock_nanosleep exit_group
-    *(262, 318, 332, 334),  # newfstatat getrandom statx rseq
+    0,  # read
+    1,  # write
+    3,  # close
+    5,  # fstat
+    8,  # lseek
+    9,  # mmap
+    10,  # mprotect
+    11,  # munmap
+    12,  # brk
+    13,  # rt_sigaction
+    14,  # rt_sigprocmask
+    15,  # rt_sigreturn
+    17,  # pread64
+    20,  # writev
+    24,  # sched_yield
+    25,  # mremap
+    28,  # madvise
+    35,  # nanosleep
+    39,  # getpid
+    60,  # exit
+    186,  # gettid
+    202,  # futex
+    204,  # sched_getaffinity
+    228,  # clock_gettime
+    230,  # clock_nanosleep
+    231,  # exit_group
+    262,  # newfstatat
+    318,  # getrandom
+    332,  # statx
+    334,  # rseq
 )
 _LOADING_X86: Final = (257, 2, 89, 267, 21, 269, 79, 4, 6, 72, 16, 157)
 """openat open readlink readlinkat access faccessat getcwd stat lstat fcntl ioctl, and prctl for the second filter."""
 
 _COMPUTING_ARM: Final = (
-    *(63, 64, 57, 80, 62, 222, 226, 215, 214),
-    *(134, 135, 139, 67, 66, 124, 216, 233, 101, 172),
-    *(93, 178, 98, 123, 113, 115, 94),
-    *(79, 278, 291, 293),
+    63,  # read
+    64,  # write
+    57,  # close
+    80,  # fstat
+    62,  # lseek
+    222,  # mmap
+    226,  # mprotect
+    215,  # munmap
+    214,  # brk
+    134,  # rt_sigaction
+    135,  # rt_sigprocmask
+    139,  # rt_sigreturn
+    67,  # pread64
+    66,  # writev
+    124,  # sched_yield
+    216,  # mremap
+    233,  # madvise
+    101,  # nanosleep
+    172,  # getpid
+    93,  # exit
+    178,  # gettid
+    98,  # futex
+    123,  # sched_getaffinity
+    113,  # clock_gettime
+    115,  # clock_nanosleep
+    94,  # exit_group
+    79,  # newfstatat
+    278,  # getrandom
+    291,  # statx
+    293,  # rseq
 )
 _LOADING_ARM: Final = (56, 78, 48, 17, 25, 29, 167)
 

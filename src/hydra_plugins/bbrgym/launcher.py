@@ -136,6 +136,8 @@ def _print_table(titles: dict[Path, str], results: dict[Path, TaskResult[Job]]) 
         row = ["done before", "", ""]
         if result.attempts:
             row = [result.status, f"{result.seconds:.1f}", str(result.attempts)]
-        shown = f"{value:.6g}" if isinstance(value, float) else "" if value is None else escape(str(value))
+        shown = "" if value is None else escape(str(value))
+        if isinstance(value, float):
+            shown = f"{value:.6g}"
         table.add_row(folder.name, *row, shown, escape(title))
     Console(width=None if os.isatty(1) else 140).print(table)

@@ -106,7 +106,8 @@ class OptunaSweeper(Sweeper):
                 cannot be used.
         """
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        space, fixed = self._read(parser.parse_overrides([*(f"{k}={v}" for k, v in self.params.items()), *arguments]))
+        params = [f"{name}={value}" for name, value in self.params.items()]
+        space, fixed = self._read(parser.parse_overrides([*params, *arguments]))
         import optuna
         from optuna.trial import TrialState
 
