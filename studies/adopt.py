@@ -55,7 +55,12 @@ def adopt(run: Path, folder: Path = REFERENCE, card_page: Path = CARD) -> None:
     page.write_block(card_page, "agents/reference", page.table(["the policy's file", ""], rows))
     summary = {
         "commands": commands,
-        **{name: record[name] for name in ("experiment", "run_id", "run_name", "status", "started", "ended")},
+        "experiment": record["experiment"],
+        "run_id": record["run_id"],
+        "run_name": record["run_name"],
+        "status": record["status"],
+        "started": record["started"],
+        "ended": record["ended"],
         "tags": tags,
         "params": {name: params[name] for name in ("agent", "train", "seed")},  # the policy's file has its environment
         "evaluations": [{"step": step, **metrics} for step, metrics in evaluations(run).items()],
@@ -92,8 +97,8 @@ def curves(runs: Mapping[int, Path]) -> Figure:
     figure = empty_figure(3.2)
     axes = figure.subplots()
     for (seed, run), colour, marker in zip(runs.items(), itertools.cycle(COLOURS), itertools.cycle(MARKERS)):
-        steps, powers = zip(*((step, of["eval/fair_power"]) for step, of in evaluations(run).items()), strict=True)
-        Mark(colour, marker).line(axes, np.array(steps) / 1e6, powers, label=f"seed {seed}")
+        powers = {step: metrics["eval/fair_power"] for step, metrics in evaluations(run).items()}
+        Mark(colour, marker).line(axes, np.array([*powers]) / 1e6, [*powers.values()], label=f"seed {seed}")
     axes.set(xlabel="million decisions", ylabel="fair power", title="Evaluation")
     name_lines(figure)
     return figure

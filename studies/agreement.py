@@ -44,9 +44,19 @@ ENGINES: Final[dict[str, dict[str, Any]]] = {
 }
 
 ALGORITHMS: Final = (
-    "bbr", "bbr-acw", "bbr-acd", "bbq", "da-bbr", "ebcc", "bbr2", "f-bbr2", "cubic", "newreno", "agent",
+    "bbr",
+    "bbr-acw",
+    "bbr-acd",
+    "bbq",
+    "da-bbr",
+    "ebcc",
+    "bbr2",
+    "f-bbr2",
+    "cubic",
+    "newreno",
+    "agent",
     "bbr-acd-ns3-published",
-)  # fmt: skip
+)
 """The algorithms of the grid. The list is fixed: the draws depend on it, and kept runs depend on the draws."""
 
 
@@ -284,7 +294,9 @@ class Compared:
 
     def difference(self, metric: Metric, reference: str, other: str) -> Difference:
         """Return the difference of one engine from another."""
-        return difference(metric, self.scenario, self.runs[reference], self.runs[other], self.neighbours)
+        return difference(
+            metric, self.scenario, reference=self.runs[reference], native=self.runs[other], neighbours=self.neighbours
+        )
 
     def differences(self, reference: str) -> list[Difference]:
         """Return the differences of native from an engine, one per metric."""
@@ -332,7 +344,7 @@ def _in_terms(metric: Metric, size: float) -> str:
 
 def compare_grid(scenarios: Mapping[str, Scenario], root: Path, console: Console) -> list[Compared]:
     """Simulate every scenario in all engines, and its neighbours in native."""
-    runs = {engine: _run(engine, scenarios, SEEDS, root, console) for engine in ENGINES}
+    runs = {engine: _run(engine, scenarios, seeds=SEEDS, root=root, console=console) for engine in ENGINES}
     near = _run_neighbours(NATIVE, scenarios, root, console)
     return [
         Compared(name, scenario, {engine: of_engine[name] for engine, of_engine in runs.items()}, near[name])
@@ -358,7 +370,13 @@ def _run_neighbours(
     engine: str, scenarios: Mapping[str, Scenario], root: Path, console: Console
 ) -> dict[str, list[Figures]]:
     runs = [
-        _run(engine, {name: neighbour(scenario, seed) for name, scenario in scenarios.items()}, [seed], root, console)
+        _run(
+            engine,
+            {name: neighbour(scenario, seed) for name, scenario in scenarios.items()},
+            seeds=[seed],
+            root=root,
+            console=console,
+        )
         for seed in NEIGHBOURS
     ]
     return {name: [figures for of_seed in runs for figures in of_seed[name]] for name in scenarios}
@@ -415,10 +433,15 @@ def _summary_table(compared: Sequence[Compared], engine: str) -> str:
             beyond = [d for d in found if d.is_above_limit]
             sizes = [float(size) for size in np.percentile([d.size for d in found], (50, 90, 100))]
             title = f"{metric.title}, {'relative' if metric.is_relative else 'absolute'}" if group == "all" else ""
-            rows.append([
-                title, f"{group} ({len(found)})", *(_in_terms(metric, size) for size in sizes),
-                f"{len(beyond)} above {100 * metric.limit:g} %", str(sum(not d.is_chance for d in beyond)),
-            ])  # fmt: skip
+            rows.append(
+                [
+                    title,
+                    f"{group} ({len(found)})",
+                    *(_in_terms(metric, size) for size in sizes),
+                    f"{len(beyond)} above {100 * metric.limit:g} %",
+                    str(sum(not d.is_chance for d in beyond)),
+                ]
+            )
     head = ["difference of", "scenarios", "median", "p90", "largest", "above the limit", "of these beyond chance"]
     return page.table(head, rows)
 
@@ -447,8 +470,13 @@ def _retransmissions_table(compared: Sequence[Compared]) -> str:
         runs = [run for one in members for run in one.runs[engine]]
         rates = [np.mean([run.loss_rate for run in runs]), np.mean([run.unnecessary_rate for run in runs])]
         apart = np.median([one.difference(METRICS[3], engine, NATIVE).size for one in members])
-        rows.append([REFERENCES.get(engine, engine), *(f"{100 * rate:.2f} %" for rate in rates),
-                     "" if engine == NATIVE else _in_terms(METRICS[3], float(apart))])  # fmt: skip
+        rows.append(
+            [
+                REFERENCES.get(engine, engine),
+                *(f"{100 * rate:.2f} %" for rate in rates),
+                "" if engine == NATIVE else _in_terms(METRICS[3], float(apart)),
+            ]
+        )
     head = ["", "lost, of sent packets", "spurious retransmissions", "median difference of native"]
     return f"{len(members)} scenarios in which any engine retransmits:\n\n{page.table(head, rows, range(1, 4))}"
 

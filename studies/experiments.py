@@ -68,7 +68,7 @@ class MeasuredExperiment:
         """Return the names that the page uses."""
         rows = [row for run in self.jobs() for row in results.get(run.name, [])]
         plan = {"config": self.benchmark.to_dict(), "runs": [run.names() for run in self.jobs()]}
-        result = BenchmarkResult(pd.DataFrame(rows), [], [], Path(), plan)
+        result = BenchmarkResult(pd.DataFrame(rows), failures=[], missing=[], directory=Path(), plan=plan)
         return {"compare": partial(compare, result), "seeds": len(self.benchmark.seeds), "result": result}
 
 

@@ -22,8 +22,12 @@ MARK: Final = "studies/install.py"
 ROOT: Final = Path(__file__).parents[1]
 SIMULATION: Final = ("python", "-c", "import bbrgym as b; b.simulate(b.Scenario(flows=(b.Flow('policy'),))).summary()")
 BENCHMARK: Final = (
-    *("bbrgym", "benchmark", "experiment=rtt_fairness", "engine=native"),
-    *("benchmark.competitors=[bbr,cubic,policy]", "benchmark.seeds=[1]"),
+    "bbrgym",
+    "benchmark",
+    "experiment=rtt_fairness",
+    "engine=native",
+    "benchmark.competitors=[bbr,cubic,policy]",
+    "benchmark.seeds=[1]",
 )
 TRAINING: Final = ("bbrgym", "train", "train.total_steps=20000", "train.eval_every=20000")
 TRIED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {

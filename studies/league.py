@@ -98,7 +98,7 @@ def jobs() -> list[LeagueRun]:
     return [
         LeagueRun(draw, competitor)
         for draw in draws()
-        for competitor in (*competitors(), *([] if draw.victim is None else [None]))
+        for competitor in (competitors() if draw.victim is None else [*competitors(), None])
     ]
 
 
@@ -109,7 +109,13 @@ def work(job: LeagueRun) -> Rows:
         (run,) = measure_sharing([job.scenario], [job.draw.seed], WARMUP)
     else:
         scenario = agent.spec.action.on(job.scenario)
-        run = measure_policy(scenario, job.draw.seed, WARMUP, agent.policy(scenario), agent.spec.interval_ms(scenario))
+        run = measure_policy(
+            scenario,
+            seed=job.draw.seed,
+            warmup=WARMUP,
+            policy=agent.policy(scenario),
+            step_ms=agent.spec.interval_ms(scenario),
+        )
     if "error" in run:
         raise ValueError(run["error"])
     return [{name: run[name] for name in (*SHARING, "throughputs_mbps")}]

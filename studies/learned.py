@@ -130,7 +130,7 @@ def work(job: FairPower | Reading) -> Rows:
 def fair_power(scenario: Scenario, flow: Mapping[str, Any], seed: int) -> float:
     """Return the fair power of a scenario whose agent flows run this (`FairPower.flow`)."""
     if (driver := flow.get("driver")) is not None:
-        trace = simulate(scenario, "native", seed, STEP_MS, _driver(driver, scenario))
+        trace = simulate(scenario, "native", seed=seed, step_ms=STEP_MS, policy=_driver(driver, scenario))
     else:
         flows = tuple(replace(each, **flow) if each.algorithm == "agent" else each for each in scenario.flows)
         trace = simulate(replace(scenario, flows=flows), "native", seed, 1e3 * WARMUP * scenario.duration_s)

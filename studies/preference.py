@@ -213,9 +213,8 @@ def _named(of_scenario: Mapping[str, Point]) -> list[str]:
     """Return the algorithms that no other one beats in both, then well-known ones: as many as can be told apart."""
     names = _algorithms(of_scenario)
     best = [n for n in names if not of_scenario[n].is_within([of_scenario[other] for other in names if other != n])]
-    return list(dict.fromkeys([*best, *(name for name in ("cubic", "bbr", "bbr2", "copa") if name in names)]))[
-        : MOST_HIGHLIGHTED - 1
-    ]
+    known = [name for name in ("cubic", "bbr", "bbr2", "copa") if name in names]
+    return list(dict.fromkeys([*best, *known]))[: MOST_HIGHLIGHTED - 1]
 
 
 if __name__ == "__main__":

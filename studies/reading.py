@@ -76,7 +76,13 @@ def decisions(agent: Agent, scenarios: Sequence[Scenario]) -> tuple[Values, Valu
         return actions
 
     for seed, scenario in enumerate(scenarios, start=1):
-        simulate(scenario, "native", seed, agent.spec.interval_ms(scenario), driven(agent, predict, scenario))
+        simulate(
+            scenario,
+            "native",
+            seed=seed,
+            step_ms=agent.spec.interval_ms(scenario),
+            policy=driven(agent, predict, scenario),
+        )
     observed, actions = np.concatenate(seen), np.concatenate(done)
     is_cruising = observed[:, inputs(agent).index("is_probe_bw")] > 0
     return observed[is_cruising], actions[is_cruising]

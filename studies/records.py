@@ -38,8 +38,9 @@ def read_record(cls: Any, what: str, plain: Any, keys: Mapping[str, str] | None 
             value = [value]
         if kind.startswith("tuple") and not isinstance(value, list | tuple):
             raise ValueError(f"{what} has {key}={value!r}: it must be a list")
-        for text in value if kind == "tuple[str, ...]" else [value] if kind == "str" else []:
-            if not isinstance(text, str):
+        texts = value if kind == "tuple[str, ...]" else [value]
+        for text in texts:
+            if kind in ("tuple[str, ...]", "str") and not isinstance(text, str):
                 raise ValueError(f"{what} has {text!r} in {key}: it must be a text (in quotes, in YAML)")
         if kind == "float":
             check_number(f"{what}: {key}", value)

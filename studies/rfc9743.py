@@ -56,8 +56,11 @@ def _run(arguments: Sequence[str], console: Console) -> None:
 def write_verdicts_page(result: BenchmarkResult, path: Path) -> None:
     """Write the block of the page: a benchmark with the criteria of RFC 9743, finished or not."""
     runs = result.plan["runs"]
-    lost = [f"**Unfinished: {len(result.missing)} of {len(runs)} runs are missing.**"] if result.missing else []
-    lost += [f"**{len(result.failures)} of {len(runs)} runs failed.**"] if result.failures else []
+    lost = []
+    if result.missing:
+        lost.append(f"**Unfinished: {len(result.missing)} of {len(runs)} runs are missing.**")
+    if result.failures:
+        lost.append(f"**{len(result.failures)} of {len(runs)} runs failed.**")
     command = f"`{result.plan['provenance']['command']}`"
     blocks = [command, *page.provenance([result.plan]), *lost, *verdict_blocks(Verdicts.of(result))]
     page.write_block(path, MARK, "\n\n".join(blocks))

@@ -107,7 +107,9 @@ class Claim:
     @property
     def scenarios(self) -> list[Scenario]:
         """What is simulated, each with every seed: the flows of the claim, and those that they are compared with."""
-        runs = [self.flows or (self.algorithm,), *([] if self.over is None else [(self.over,)])]
+        runs = [self.flows or (self.algorithm,)]
+        if self.over is not None:
+            runs.append((self.over,))
         return [
             Scenario.from_dict(
                 {
@@ -136,12 +138,12 @@ def load_claims(path: Path = CLAIMS) -> list[Claim]:
         check_one_of(f"the claim {claim.claim!r}", "measure", claim.measure, MEASURES)
         if not claim.needed:
             raise ValueError(f"the claim {claim.claim!r} must have at_least or at_most")
-        claims += [claim] if buffers_bdp is None else [
-            dataclasses.replace(
-                claim, claim=f"{claim.claim}; buffer of {bdp:g} BDP", path={**claim.path, "buffer_bdp": bdp}
-            )
-            for bdp in buffers_bdp
-        ]  # fmt: skip
+        if buffers_bdp is None:
+            claims.append(claim)
+            continue
+        for bdp in buffers_bdp:
+            text = f"{claim.claim}; buffer of {bdp:g} BDP"
+            claims.append(dataclasses.replace(claim, claim=text, path={**claim.path, "buffer_bdp": bdp}))
     return claims
 
 

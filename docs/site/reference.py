@@ -190,12 +190,11 @@ def _environment(id: str, arguments: dict[str, Any], is_quick: bool, folder: Pat
     spec = one_agent_spec(DEFAULT_SCENARIO if name is None else name, "bbr")
     text, plain = _scenario(name)
     gains, terms = spec.action, spec.reward.terms.items()
+    flows = "you drive the flow of `agent`"
+    if "other_agents" in arguments:
+        flows = f"you drive the first flow of `agent`; the others of scenario=`{name}` run `bbr` (`other_agents`)"
     facts = {
-        "flows": (
-            f"you drive the first flow of `agent`; the others of scenario=`{name}` run `bbr` (`other_agents`)"
-            if "other_agents" in arguments
-            else "you drive the flow of `agent`"
-        ),
+        "flows": flows,
         "observation": f"{len(spec.observation.features)} [features](../reference/features.md) of the agent's own flow",
         "action": "two numbers in [-1, 1], for a cwnd_gain of {:g} to {:g} and a pacing_gain of {:g} to {:g}".format(
             *gains.cwnd_gain, *gains.pacing_gain

@@ -201,17 +201,20 @@ def lone(show: Callable[[str], None], tries: int) -> list[str]:
     for scenario in LONE:
         runs = {world: _Runs(scenario, world, tries) for world in worlds}
         packet_ms = (scenario.packet_bytes + 40) * 8e-3 / scenario.rate_mbps
-        rows.append([
-            f"{scenario.rate_mbps:g}",
-            f"{scenario.flows[0].rtt_ms:g}",
-            *(_median_and_range(runs[world].shares[:, 0], 1) for world in worlds),
-            *(_median_and_range(runs[world].queues_ms / packet_ms, 1) for world in worlds),
-            runs[KERNEL].late,
-        ])  # fmt: skip
+        rows.append(
+            [
+                f"{scenario.rate_mbps:g}",
+                f"{scenario.flows[0].rtt_ms:g}",
+                *(_median_and_range(runs[world].shares[:, 0], 1) for world in worlds),
+                *(_median_and_range(runs[world].queues_ms / packet_ms, 1) for world in worlds),
+                runs[KERNEL].late,
+            ]
+        )
         least.append(np.median(runs[KERNEL].shares[:, 0]))
         show(" | ".join(rows[-1]))
     headings = [
-        *("Mbit/s", "RTT, ms"),
+        "Mbit/s",
+        "RTT, ms",
         *(f"share, {world}, %" for world in worlds),
         *(f"queue, {world}, packets" for world in worlds),
         "late runs",
@@ -229,13 +232,15 @@ def scenarios(show: Callable[[str], None], tries: int) -> list[str]:
     rows = []
     for scenario in SCENARIOS:
         runs = {world: _Runs(scenario, world, tries) for world in worlds}
-        rows.append([
-            _describe(scenario),
-            *(" / ".join(_median_and_range(flow, 0) for flow in runs[world].shares.T) for world in worlds),
-            *(_median_and_range(runs[world].queues_ms, 1) for world in worlds),
-            *(_missed(runs[KERNEL], runs[world]) for world in worlds[:2]),
-            runs[KERNEL].late,
-        ])  # fmt: skip
+        rows.append(
+            [
+                _describe(scenario),
+                *(" / ".join(_median_and_range(flow, 0) for flow in runs[world].shares.T) for world in worlds),
+                *(_median_and_range(runs[world].queues_ms, 1) for world in worlds),
+                *(_missed(runs[KERNEL], runs[world]) for world in worlds[:2]),
+                runs[KERNEL].late,
+            ]
+        )
         show(" | ".join(rows[-1]))
     close = [sum(row[column] == "-" for row in rows) for column in (7, 8)]
     headings = [

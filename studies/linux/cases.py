@@ -165,7 +165,7 @@ def league_case(name: str, competitor: Competitor) -> Case:
     agent = None if competitor.agent is None else str(competitor.agent)
     step_ms = 100.0 if agent is None else float(load_agent(agent).spec.interval_ms(scenario))
     taken = competitor.takes(scenario, roles)
-    return Case(f"{name}, {competitor.name}", taken, LEAGUE_RUNS, agent, step_ms)
+    return Case(f"{name}, {competitor.name}", taken, runs=LEAGUE_RUNS, agent=agent, step_ms=step_ms)
 
 
 def league_cases() -> list[Case]:

@@ -83,7 +83,7 @@ def scale(metric: str, linux: float, scenario: Scenario) -> float:
 def judged(scenario: Scenario) -> list[str]:
     """Return the metrics in which a scenario is compared: columns of `run_table`."""
     shares = [f"share[{index}]" for index in range(len(scenario.flows))]
-    return [*(shares if len(shares) > 1 else []), *QUEUES]
+    return [*shares, *QUEUES] if len(shares) > 1 else [*QUEUES]
 
 
 def difference(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> Estimate:

@@ -204,7 +204,13 @@ def _league_of(frame_of: Callable[[Labelled], pd.DataFrame], made: Callable[[Cas
     def result(scenarios: Mapping[str, Scenario], labelled: Labelled) -> BenchmarkResult:
         plain = {name: made(Case(name, scenario, 1)).scenario.to_dict() for name, scenario in scenarios.items()}
         cases = {label: made(case) for label, case in labelled.items()}
-        return BenchmarkResult(frame_of(cases), [], [], Path(), {"config": {"scenarios": plain, "warmup": WARMUP}})
+        return BenchmarkResult(
+            frame_of(cases),
+            failures=[],
+            missing=[],
+            directory=Path(),
+            plan={"config": {"scenarios": plain, "warmup": WARMUP}},
+        )
 
     def of(scenarios: Mapping[str, Scenario]) -> BenchmarkResult:
         return result(

@@ -84,7 +84,7 @@ def measure_linux(
             "day": datetime.now(UTC).date().isoformat(),
         }
         trace = (run or _run_linux)(case, seed)
-        runs = _with_run(runs, case, seed, trace, host)
+        runs = _with_run(runs, case, seed=seed, trace=trace, host=host)
         replace_file(path, partial(runs.to_parquet, index=False, compression="zstd"))
         if case == DUEL:
             replace_file(path.with_name(DUEL_TRACE.name), partial(save_trace, trace))
@@ -127,7 +127,7 @@ def run_once(case: Case, engine: str, seed: int) -> Trace:
     # A lossy step of ns-3 takes long on a busy machine, and nobody waits for it.
     patience = {"timeout_s": 300.0} if engine == "ns3" else {}
     with contextlib.closing(make_engine(engine, **patience)) as running:
-        return simulate(case.scenario, running, seed, case.step_ms, policy)
+        return simulate(case.scenario, running, seed=seed, step_ms=case.step_ms, policy=policy)
 
 
 def simulated(labelled: Labelled, engine: str, seeds: Sequence[int], console: Console) -> pd.DataFrame:

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str], console: Console) -> None:
     own, others = split_settings(arguments, {"only": None, "preset": "quick", "write": None})
     only = [own["only"]] if isinstance(own["only"], str) else own["only"]
-    experiments = run_papers(BENCHMARKS, own["preset"], only, others, console)
+    experiments = run_papers(BENCHMARKS, preset=own["preset"], only=only, overrides=others, console=console)
     print_papers(experiments, console)
     if own["write"] is not None:
         write_page(experiments, Path(own["write"]))

@@ -78,11 +78,11 @@ class _Data:
         present = set(results["competitor"])
         table = summary_table(results)
         return cls(
-            scenarios,
-            {(index[0], index[1]): row for index, row in table.iterrows() if isinstance(index, tuple)},
-            tuple(claim for claim in published if claim.form == "value" and not claim.order),
-            {name: mark for name, mark in marks.items() if name in present},
-            {int(str(flow)): frozenset(of_flow) for flow, of_flow in results.groupby("flow")["algorithm"]},
+            scenarios=scenarios,
+            rows={(index[0], index[1]): row for index, row in table.iterrows() if isinstance(index, tuple)},
+            published=tuple(claim for claim in published if claim.form == "value" and not claim.order),
+            marks={name: mark for name, mark in marks.items() if name in present},
+            algorithms={int(str(flow)): frozenset(of_flow) for flow, of_flow in results.groupby("flow")["algorithm"]},
         )
 
     def measured(self, metric: str, scenario: str, competitor: str) -> tuple[float, float, float]:
@@ -131,7 +131,9 @@ def _bars(figure: PaperFigure, data: _Data) -> Figure:
     height = 0.75 + 0.23 * rows * max(metrics, 1.3)
     columns = min(3, len(data.scenarios))
     room = LEGEND if metrics == 1 else 2 * LEGEND
-    drawn, grid = panels(len(data.scenarios), columns, height, figure.title, room, sharex=True, sharey=True)
+    drawn, grid = panels(
+        len(data.scenarios), columns, height=height, title=figure.title, room=room, sharex=True, sharey=True
+    )
     signs = _Signs()
     width = 0.8 / metrics
     shades = [0.65 * place / max(1, metrics - 1) for place in range(metrics)]
@@ -185,7 +187,7 @@ def _lines(figure: PaperFigure, data: _Data) -> Figure:
     # Panels of one quantity share the y-axis.
     is_one_quantity = len({metric.split("[")[0] for metric in figure.y}) == 1
     columns = min(2 if max(map(len, data.marks)) <= MOST_LETTERS else 1, len(shown))
-    drawn, grid = panels(len(shown), columns, 2.6, figure.title, LEGEND, sharey=is_one_quantity)
+    drawn, grid = panels(len(shown), columns, height=2.6, title=figure.title, room=LEGEND, sharey=is_one_quantity)
     signs = _Signs()
     for place, (axes, (value, metric)) in enumerate(zip(grid, shown, strict=True)):
         points = sorted((AXES[axis].value(data.scenarios[name]), name) for name in parts[value])
@@ -196,7 +198,7 @@ def _lines(figure: PaperFigure, data: _Data) -> Figure:
                     "give it a panel, the axis in which they differ"
                 )
         for competitor in data.marks:
-            _line(axes, points, metric, competitor, data, signs)
+            _line(axes, points, metric=metric, competitor=competitor, data=data, signs=signs)
         xs = [x for x, _ in points]
         if len(xs) <= 8:
             axes.set_xticks(xs, AXES[axis].numbers(*xs))

@@ -27,9 +27,12 @@ def write_page(experiments: Sequence[Experiment], path: Path) -> None:
     """
     papers = [experiment for experiment in experiments if not experiment.is_ablation]
     ablations = [experiment for experiment in experiments if experiment.is_ablation]
+    summary = _summary(papers)
+    if ablations:
+        summary = [*summary, "Ablations, one per algorithm:", *_summary(ablations)]
     blocks = {
         "runs": _runs(experiments),
-        "summary": [*_summary(papers), *(["Ablations, one per algorithm:", *_summary(ablations)] if ablations else [])],
+        "summary": summary,
         "experiments": [block for experiment in papers for block in _section(experiment, path)],
         "ablations": [block for experiment in ablations for block in _section(experiment, path)],
     }

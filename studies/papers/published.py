@@ -153,8 +153,9 @@ class Published:
         check_one_of(what, "as", claim.form, FORMS)
         check_one_of(what, "is", claim.bound, BOUNDS)
         check_one_of(what, "over", claim.over, OVER)
-        for name in (*claim.order, *(name for name in (claim.competitor, claim.against) if name is not None)):
-            check_one_of(what, "competitor", name, competitors)
+        for name in (*claim.order, claim.competitor, claim.against):
+            if name is not None:
+                check_one_of(what, "competitor", name, competitors)
         is_value = claim.value is not None and claim.competitor is not None and not claim.order
         is_order = len(set(claim.order)) > 1 and claim.value is None and claim.competitor is None
         if not is_value and not (is_order and claim.form == "value" and claim.bound == "about"):
@@ -198,15 +199,13 @@ class Paper:
     ) -> Paper:
         """Return the paper of a plain mapping, as a file of `CLAIMS` has it."""
         arguments = read_record(cls, "a paper", plain)
-        arguments["published"] = tuple(
-            Published.from_dict(one, scenarios, competitors)
-            for entry in arguments.get("published", ())
-            for one in (
-                [entry | {"scenario": name, "over": None} for name in entry["scenario"]]
-                if entry.get("over") == "each"
-                else [entry]
-            )
-        )
+        entries = []
+        for entry in arguments.get("published", ()):
+            if entry.get("over") == "each":
+                entries += [entry | {"scenario": name, "over": None} for name in entry["scenario"]]
+            else:
+                entries.append(entry)
+        arguments["published"] = tuple(Published.from_dict(entry, scenarios, competitors) for entry in entries)
         if "figure" in arguments:
             arguments["figure"] = PaperFigure.from_dict(arguments["figure"], scenarios)
         return cls(**arguments)

@@ -86,7 +86,9 @@ def run_papers(
         command = shlex.join(["bbrgym", "benchmark", f"experiment={name}", *changes])
         result = run_benchmark(configs[name], root / plan.name, console, beside=root, command=command)
         paper, (group, _, short) = paper_of(result), name.partition("/")
-        done.append(Experiment(group, short, result, paper, compare(paper, result.results)))
+        done.append(
+            Experiment(group=group, name=short, result=result, paper=paper, rows=compare(paper, result.results))
+        )
     return done
 
 

@@ -139,8 +139,16 @@ def row(stack: Stack, logs: Path) -> list[str]:
 def table(rows: Iterable[list[str]], took_s: float) -> str:
     """Return the block of the page."""
     heads = [
-        *("stack", "Mbit/s", "link used", "queue, ms", "lost", "resent"),
-        *("beside cubic, Mbit/s", "Jain", "took, s", "flaw"),
+        "stack",
+        "Mbit/s",
+        "link used",
+        "queue, ms",
+        "lost",
+        "resent",
+        "beside cubic, Mbit/s",
+        "Jain",
+        "took, s",
+        "flaw",
     ]
     scenario = (
         f"{RATE_MBPS:g} Mbit/s, RTT {RTT_MS:g} ms, droptail buffer of {BUFFER_BDP:g} BDP, {SECONDS:g} s of which the "
