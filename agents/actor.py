@@ -21,7 +21,8 @@ def actor_network(algorithm: str, state: Mapping[str, Any], activation: str) -> 
     hidden, last, output = _ACTORS[algorithm]
     prefixes = [name.removesuffix(".weight") for name in arrays if re.fullmatch(hidden, name)]
     prefixes.sort(key=lambda prefix: int(prefix.rsplit(".", 1)[1]))
-    prefixes += [last] if last else []
+    if last:
+        prefixes.append(last)
     lstm: list[tuple[Array, Array, Array]] = []
     while f"lstm_actor.weight_ih_l{len(lstm)}" in arrays:
         of_input, of_state, bias_1, bias_2 = (

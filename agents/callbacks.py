@@ -233,7 +233,7 @@ class Callbacks:
         }
         if reward is None:
             return agent
-        (name, score), *_ = (objective or {"reward per decision": reward}).items()
+        name, score = next(iter((objective or {"reward per decision": reward}).items()))
         best = self.state.best_score
         is_best = learner.has_learned and (best is None or score > best)
         if is_best:

@@ -142,7 +142,8 @@ class PPO(Learner):
             part.load_state_dict(saved)
         with np.load(folder / "inputs.npz", allow_pickle=False) as inputs:
             self._inputs = inputs["mean"], inputs["scale"]
-        self._returns = _RunningScale(*map(float, description["returns"]))
+        mean, square, rollouts = description["returns"]
+        self._returns = _RunningScale(mean=float(mean), square=float(square), rollouts=float(rollouts))
         self.steps, self._iterations = (
             check_integer(name, description[name], at_least=0) for name in ("steps", "iterations")
         )

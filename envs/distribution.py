@@ -109,9 +109,11 @@ class Distribution:
         """Whether a scenario can have a flow with a `size_bytes`, as those of a workload."""
         if self.plain.get("workload") is not None:
             return True
-        lists = _options(self.plain.get("flows", []))
-        flows = (option for flows in lists for flow in flows for option in _options(flow))
-        return any(size is not None for flow in flows for size in _options(flow.get("size_bytes")))
+        for flows in _options(self.plain.get("flows", [])):
+            options = [option for flow in flows for option in _options(flow)]
+            if any(size is not None for option in options for size in _options(option.get("size_bytes"))):
+                return True
+        return False
 
     def sample(self, rng: np.random.Generator) -> Scenario:
         """Draw a scenario."""

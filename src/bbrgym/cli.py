@@ -120,8 +120,10 @@ def _complete(arguments: list[str]) -> int:
         found = [*COMMANDS, "--help", "--version"]
     elif command is not None and word.startswith("-"):
         found = ["--help", *(entry.split()[0] for entry in command.settings if entry.startswith("--"))]
-        found += [*OPTIONS] if command.has_output_options else []
-        found += ["--multirun", "--cfg", "--config-dir", "--hydra-help"] if command.groups else []
+        if command.has_output_options:
+            found += OPTIONS
+        if command.groups:
+            found += ["--multirun", "--cfg", "--config-dir", "--hydra-help"]
     elif command is not None and command.groups:
         # Without the options that are not Hydra's.
         os.environ["COMP_LINE"] = " ".join([*(one for one in before[1:] if one not in OPTIONS), word])

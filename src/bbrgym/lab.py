@@ -103,7 +103,10 @@ class _Handler(SimpleHTTPRequestHandler):
 def _hosts(address: str, port: int) -> list[str]:
     """Return what the Host of a request may be: the server's address, or the loopback's, with the port."""
     names = dict.fromkeys([address, "127.0.0.1", "localhost", "[::1]"])
-    return [f"{name}:{port}" for name in names] + ([*names] if port == 80 else [])
+    hosts = [f"{name}:{port}" for name in names]
+    if port == 80:
+        hosts += names
+    return hosts
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,8 @@ def forbid_calls(is_loading: bool) -> list[str]:
         return [f"no filter of system calls for {platform.machine()}: it can start processes and send signals"]
     architecture, computing, loading = numbers
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    if not _install_filter(architecture, [*computing, *(loading if is_loading else ())]):
+    allowed = [*computing, *loading] if is_loading else [*computing]
+    if not _install_filter(architecture, allowed):
         return ["no filter of system calls (seccomp): it can start processes and send signals"]
     return []
 

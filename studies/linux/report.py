@@ -118,13 +118,13 @@ def _grid(runs: pd.DataFrame, console: Console) -> list[str]:
 def _verdict(found: Sequence[Cell]) -> list[str]:
     inside = sum(cell.is_within() for cell in found)
     chance = sum(not cell.is_within() and cell.cause().startswith("chance") for cell in found)
+    kinds = {
+        "shares": [cell for cell in found if cell.metric not in QUEUES],
+        "mean queue": [cell for cell in found if cell.metric == QUEUES[0]],
+        "p95 of the queue": [cell for cell in found if cell.metric == QUEUES[1]],
+    }
     by_kind = [
-        f"{kind}: {sum(cell.is_within() for cell in of_kind)} of {len(of_kind)}"
-        for kind, of_kind in (
-            ("shares", [cell for cell in found if cell.metric not in QUEUES]),
-            ("mean queue", [cell for cell in found if cell.metric == QUEUES[0]]),
-            ("p95 of the queue", [cell for cell in found if cell.metric == QUEUES[1]]),
-        )
+        f"{kind}: {sum(cell.is_within() for cell in of_kind)} of {len(of_kind)}" for kind, of_kind in kinds.items()
     ]
     ns3 = [cell for cell in found if NS3 in cell.of]
     return [

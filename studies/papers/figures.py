@@ -204,7 +204,9 @@ def _lines(figure: PaperFigure, data: _Data) -> Figure:
             axes.set_xticks(xs, AXES[axis].numbers(*xs))
         axes.set_xlabel(AXES[axis].label)
         titles = [] if figure.panel is None else [AXES[figure.panel].text(value)]
-        axes.set_title(", ".join(titles + ([data.label(metric)] if len(figure.y) > 1 else [])))
+        if len(figure.y) > 1:
+            titles.append(data.label(metric))
+        axes.set_title(", ".join(titles))
         if place % columns == 0 or not is_one_quantity:
             axes.set_ylabel(_quantity(figure, metric))
     for axes, (_, metric) in zip(grid, shown, strict=True):
