@@ -77,6 +77,7 @@ class Benchmark:
         config["executor"] = ExecutorConfig.of(config.get("executor"))
         if describe_engine(**config["engine"]).is_real_time and config["executor"].workers is None:
             config["executor"] = dataclasses.replace(config["executor"], workers=1)
+        config.setdefault("name", "benchmark")
         benchmark = cls(**config)
         benchmark._check()
         return benchmark
