@@ -80,9 +80,13 @@ def test_exiting_startup_on_loss_when_application_limited() -> None:
         for i in range(20):
             rounds.delivered += PACKET
             sample = {
-                "delivery_rate": 1_000_000, "delivered": 20 * PACKET, "prior_delivered": prior, "is_app_limited": True,
-                "tx_in_flight": 30 * PACKET, "lost_since_send": 3 * PACKET,
-            }  # fmt: skip
+                "delivery_rate": 1_000_000,
+                "delivered": 20 * PACKET,
+                "prior_delivered": prior,
+                "is_app_limited": True,
+                "tx_in_flight": 30 * PACKET,
+                "lost_since_send": 3 * PACKET,
+            }
             rounds.ack(
                 41, after_ms=2, lost=int(0 < i <= lossy_acks), in_flight=30, delivered=rounds.delivered, sample=sample
             )

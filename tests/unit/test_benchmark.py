@@ -375,11 +375,14 @@ def test_key_changes_with_the_code_and_not_with_names_and_limits(monkeypatch: py
         ("published", "ns3", PUBLISHED),
         ("stock", "ns3", list(registry.NS3_COMPARATORS)),
         ("all - published - cubic-stock", "native", OWN),
-        (["published - cubic", "stock - bbr-stock + cubic"], "ns3",
-         [*(name for name in PUBLISHED if name != "cubic"), "cubic-stock", "newreno-stock", "cubic"]),
+        (
+            ["published - cubic", "stock - bbr-stock + cubic"],
+            "ns3",
+            [*(name for name in PUBLISHED if name != "cubic"), "cubic-stock", "newreno-stock", "cubic"],
+        ),
         (["bbr", {"name": "mine", "algorithm": "agent"}], "native", ["bbr", "mine"]),
     ],
-)  # fmt: skip
+)
 def test_competitors_are_found_by_query(query: Any, engine: Any, names: list[str]) -> None:
     benchmark = Benchmark.from_dict(changed(competitors=query, engine=engine))
     assert [competitor.name for competitor in benchmark.competitors] == names
@@ -436,18 +439,35 @@ def test_a_bad_configuration_is_refused(change: dict[str, Any], message: str, tm
 def results_of(jain: dict[str, list[float]], queue: dict[str, list[float]]) -> pd.DataFrame:
     rows = [
         {
-            "scenario": "s", "competitor": name, "seed": seed, "key": f"{name}{seed}", "flow": flow,
+            "scenario": "s",
+            "competitor": name,
+            "seed": seed,
+            "key": f"{name}{seed}",
+            "flow": flow,
             "trace_hash": value,
-            "algorithm": name, "rtt_ms": 50.0, "active_s": 8.0, "throughput_mbps": 4.0 + flow, "share": 0.5,
-            "rtt_mean_ms": 60.0, "rtt_p95_ms": 70.0, "retransmissions": 0, "retransmission_rate": 0.0, "loss_rate": 0.0,
-            "link_active_s": 8.0, "link_utilisation": 0.9, "link_jain": value, "link_queue_mean_ms": queue[name][seed],
-            "link_queue_p95_ms": 20.0, "link_drops": 0, "link_random_losses": 0,
+            "algorithm": name,
+            "rtt_ms": 50.0,
+            "active_s": 8.0,
+            "throughput_mbps": 4.0 + flow,
+            "share": 0.5,
+            "rtt_mean_ms": 60.0,
+            "rtt_p95_ms": 70.0,
+            "retransmissions": 0,
+            "retransmission_rate": 0.0,
+            "loss_rate": 0.0,
+            "link_active_s": 8.0,
+            "link_utilisation": 0.9,
+            "link_jain": value,
+            "link_queue_mean_ms": queue[name][seed],
+            "link_queue_p95_ms": 20.0,
+            "link_drops": 0,
+            "link_random_losses": 0,
             "convergence_s": math.nan if value < 0.9 else 2.0,
         }
         for name, values in jain.items()
         for seed, value in enumerate(values)
         for flow in (0, 1)
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows)
 
 
@@ -501,11 +521,20 @@ def test_metrics_of_a_run_follow_from_its_flows_and_link() -> None:
     )
     row = run_table(results).iloc[0]
     expected = {
-        "throughput_mbps": 3.5, "throughput_ratio": 3.0, "throughput_mbps[1]": 6.0, "retransmissions": 8,
-        "retransmissions_per_s": 2.0, "application_utilisation": 0.8, "true_loss": 0.01, "arrived_mbps": 4.75,
-        "inorder_goodput_mbps": 3.25, "inorder_loss": 1.5 / 4.75, "rtt_peak_ms": 90.0, "rtt_mean_ms[0]": 60.0,
+        "throughput_mbps": 3.5,
+        "throughput_ratio": 3.0,
+        "throughput_mbps[1]": 6.0,
+        "retransmissions": 8,
+        "retransmissions_per_s": 2.0,
+        "application_utilisation": 0.8,
+        "true_loss": 0.01,
+        "arrived_mbps": 4.75,
+        "inorder_goodput_mbps": 3.25,
+        "inorder_loss": 1.5 / 4.75,
+        "rtt_peak_ms": 90.0,
+        "rtt_mean_ms[0]": 60.0,
         "queue_ratio": 0.02,
-    }  # fmt: skip
+    }
     assert row[list(expected)].to_dict() == pytest.approx(expected)
     assert math.isnan(row["send_rate_mbps"])  # a column that these results do not have
 

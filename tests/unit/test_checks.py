@@ -23,14 +23,26 @@ from bbrgym.executors import EXECUTORS
     ("check", "arguments", "bounds", "message"),
     [
         (check_number, ("x", -(10**400)), {"below": 1}, f"x must be a finite number < 1, got -1{'0' * 400}"),
-        (check_keys, ("train", {"step": 1}, ["steps", "seed"]), {},
-         "train: unknown key 'step' (did you mean 'steps'?); known: steps, seed"),
+        (
+            check_keys,
+            ("train", {"step": 1}, ["steps", "seed"]),
+            {},
+            "train: unknown key 'step' (did you mean 'steps'?); known: steps, seed",
+        ),
         (check_keys, ("train", [1], ["steps"]), {}, "train must be a mapping with keys of steps, got [1]"),
-        (check_name, ("algorithm", "bbr9", ["bbr", "cubic"]), {},
-         "unknown algorithm 'bbr9' (did you mean 'bbr'?); known: bbr, cubic"),
+        (
+            check_name,
+            ("algorithm", "bbr9", ["bbr", "cubic"]),
+            {},
+            "unknown algorithm 'bbr9' (did you mean 'bbr'?); known: bbr, cubic",
+        ),
         *[
-            (check_name, ("algorithm", name, ["bbr", "bbr-acw", "f-bbr2", "parking_lot"]), {},
-             f"unknown algorithm {name!r} (did you mean {meant!r}?); known: bbr, bbr-acw, f-bbr2, parking_lot")
+            (
+                check_name,
+                ("algorithm", name, ["bbr", "bbr-acw", "f-bbr2", "parking_lot"]),
+                {},
+                f"unknown algorithm {name!r} (did you mean {meant!r}?); known: bbr, bbr-acw, f-bbr2, parking_lot",
+            )
             for name, meant in {
                 "BBR": "bbr",
                 "bbr_acw": "bbr-acw",
@@ -45,15 +57,18 @@ from bbrgym.executors import EXECUTORS
         (check_number, ("x", 0), {"above": 0, "or_none": True}, "x must be > 0 or null, got 0"),
         (check_number, ("warmup", 1.5), {"at_least": 0, "below": 1}, "warmup must be in [0, 1), got 1.5"),
         (check_integer, ("n", 2.5), {"at_least": 1}, "n must be an integer >= 1, got 2.5"),
-        (check_integer, ("seed", -1), {"at_least": 0, "below": 2**31},
-         "seed must be an integer in [0, 2**31), got -1"),
+        (check_integer, ("seed", -1), {"at_least": 0, "below": 2**31}, "seed must be an integer in [0, 2**31), got -1"),
         *[
-            (check_seeds, ("seeds", seeds), {},
-             f"seeds must be a list of different integers >= 0, like [1, 2, 3], got {seeds!r}")
+            (
+                check_seeds,
+                ("seeds", seeds),
+                {},
+                f"seeds must be a list of different integers >= 0, like [1, 2, 3], got {seeds!r}",
+            )
             for seeds in ([], [1, 1], [1, 1.0], [-1], [1.5], [True], "12", 3, None)
         ],
     ],
-)  # fmt: skip
+)
 def test_errors_say_what_must_hold_and_what_was_given(
     check: Callable[..., None], arguments: tuple[Any, ...], bounds: dict[str, Any], message: str
 ) -> None:

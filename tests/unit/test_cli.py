@@ -26,8 +26,16 @@ from bbrgym.files import sqlite_url
 from bbrgym.hydra_task import run_explained
 
 SMALL = [
-    *("engine.name=fake", "scenario=single", "scenario.duration_s=2", "tracking=none", "agent.n_steps=32"),
-    *("agent.batch_size=32", "agent.n_epochs=1", "train=default", "train.total_steps=64", "train.eval_episodes=1"),
+    "engine.name=fake",
+    "scenario=single",
+    "scenario.duration_s=2",
+    "tracking=none",
+    "agent.n_steps=32",
+    "agent.batch_size=32",
+    "agent.n_epochs=1",
+    "train=default",
+    "train.total_steps=64",
+    "train.eval_episodes=1",
 ]
 
 
@@ -307,8 +315,12 @@ def test_a_training_prints_json_or_nothing(capsys: pytest.CaptureFixture[str]) -
     assert main(["train", *SMALL, "--json", "--quiet", "output_dir=mine"]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out) == {
-        "directory": "mine", "steps": 64, "best_steps": 64, "score": pytest.approx(-1, abs=10), "is_complete": True
-    }  # fmt: skip
+        "directory": "mine",
+        "steps": 64,
+        "best_steps": 64,
+        "score": pytest.approx(-1, abs=10),
+        "is_complete": True,
+    }
     assert printed.err == ""
     assert main(["train", "--quiet", "train.resume=mine", "train.total_steps=96"]) == 0
     assert tuple(capsys.readouterr()) == ("", "")

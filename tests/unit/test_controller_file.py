@@ -269,8 +269,9 @@ def test_the_header_is_valid_c99_and_cxx_and_a_page_long():
     assert len(HEADER.read_text().splitlines()) <= 100
     for command in (["cc", "-std=c99"], ["c++", "-std=c++20"]):
         language = "c" if command[0] == "cc" else "c++"
-        subprocess.run([*command, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-x", language, HEADER],
-                       check=True)  # fmt: skip
+        subprocess.run(
+            [*command, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-x", language, HEADER], check=True
+        )
 
 
 def test_the_command_prints_where_the_header_is(capsys: pytest.CaptureFixture[str]):

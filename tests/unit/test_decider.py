@@ -55,8 +55,21 @@ def test_a_number_is_checked_alike_in_gains_windows_and_rates(value: Any):
 @pytest.mark.parametrize(
     "chosen",
     [
-        *((1.2,), (1.2, 1.0, 7), [], "12", b"12", 1.2, None, np.array(1.2), np.array([1.2, 1.0, 7.0]), np.ones((3, 2))),
-        *({1.2, 1.0}, {"cwnd_packets": 40.0}, {"cwnd_packets": 4.0, "pacing_rate_mbps": 9.0, "x": 1}, {}, iter((1, 2))),
+        (1.2,),
+        (1.2, 1.0, 7),
+        [],
+        "12",
+        b"12",
+        1.2,
+        None,
+        np.array(1.2),
+        np.array([1.2, 1.0, 7.0]),
+        np.ones((3, 2)),
+        {1.2, 1.0},
+        {"cwnd_packets": 40.0},
+        {"cwnd_packets": 4.0, "pacing_rate_mbps": 9.0, "x": 1},
+        {},
+        iter((1, 2)),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -151,8 +151,11 @@ def test_results_do_not_depend_on_the_instructions_of_the_processor() -> None:
         subprocess.run(
             [sys.executable, "-c", code],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "GLIBC_TUNABLES": tunables},
-            capture_output=True, text=True, check=True, timeout=300,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
         ).stdout
         for tunables in ("", "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2,-AVX2_Usable,-FMA_Usable")
-    }  # fmt: skip
+    }
     assert len(found) == 1

@@ -102,8 +102,19 @@ def test_each_fact_of_the_file_is_there() -> None:
     assert found["training distribution"].startswith("SHA-256 ")
     text = "; ".join(found.values())
     for fact in (
-        *("ppo", "8000000", "1234", "-0.239", "python 3.11, torch 2.8", "MIT", "alpha_fair 1, delay 0.5, loss 1"),
-        *("native", "log_bdp, loss_rate", "cwnd_gain 0.5 to 4", "100 ms", "LSTM 5, 3 tanh", "226 weights"),
+        "ppo",
+        "8000000",
+        "1234",
+        "-0.239",
+        "python 3.11, torch 2.8",
+        "MIT",
+        "alpha_fair 1, delay 0.5, loss 1",
+        "native",
+        "log_bdp, loss_rate",
+        "cwnd_gain 0.5 to 4",
+        "100 ms",
+        "LSTM 5, 3 tanh",
+        "226 weights",
         agent.content_hash,
     ):
         assert fact in text

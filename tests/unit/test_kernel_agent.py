@@ -43,9 +43,20 @@ from bbrgym.envs.native.engine import NativeEngine
 # --- the policy in integers, as plain C -------------------------------------------------------------------------------
 
 ROW = (
-    *("send_rate_mbps", "delivery_rate_mbps", "max_bandwidth_mbps", "highest_bandwidth_mbps"),
-    *("sent_packets", "lost_packets", "cwnd_packets"),
-    *("rtt_min_ms", "rtt_mean_ms", "rtt_jitter_ms", "rtt_last_ms", "min_rtt_ms", "lowest_rtt_ms", "standing_rtt_ms"),
+    "send_rate_mbps",
+    "delivery_rate_mbps",
+    "max_bandwidth_mbps",
+    "highest_bandwidth_mbps",
+    "sent_packets",
+    "lost_packets",
+    "cwnd_packets",
+    "rtt_min_ms",
+    "rtt_mean_ms",
+    "rtt_jitter_ms",
+    "rtt_last_ms",
+    "min_rtt_ms",
+    "lowest_rtt_ms",
+    "standing_rtt_ms",
 )
 """The columns of `struct policy_row`, in its order."""
 

@@ -41,7 +41,8 @@ while True:
     data, peer = end.recvfrom(2000)
     end.sendto(data[:20], peer)
 """,
-    *("{address}", "{port}"),
+    "{address}",
+    "{port}",
 )
 
 UDP_CLIENT = python(
@@ -52,7 +53,8 @@ for number in range({PACKETS}):
     end.send(bytes({BYTES}))
     end.recv(2000)
 """,
-    *("{address}", "{port}"),
+    "{address}",
+    "{port}",
 )
 
 TCP_SERVER = python(
@@ -61,7 +63,8 @@ listener = socket.create_server(("", int(sys.argv[1])))
 end, _ = listener.accept()
 end.sendall(bytes(int(sys.argv[2])))
 """,
-    *("{port}", "{bytes}"),
+    "{port}",
+    "{bytes}",
 )
 
 TCP_CLIENT = python(
@@ -70,7 +73,8 @@ end = socket.create_connection((sys.argv[1], int(sys.argv[2])))
 while end.recv(65536):
     pass
 """,
-    *("{address}", "{port}"),
+    "{address}",
+    "{port}",
 )
 
 

@@ -63,17 +63,21 @@ def test_the_throughput_of_a_run_is_of_the_time_in_which_any_flow_was_active() -
             [[9, 9, 5, 5, 9, 9, 5, 5, 5, 5], [1, 1, 5, 5, 1, 1, 4, 6, 5, 5]], TWO, 3.0, id="first lasting fair window"
         ),
         pytest.param(
-            [[9, 9, 9, 9, 9, 9, 5, 5, 5, 5], [0, 0, 0, 0, 1, 1, 5, 5, 5, 5]], (Flow(), Flow(start_s=2.0)), 1.0,
+            [[9, 9, 9, 9, 9, 9, 5, 5, 5, 5], [0, 0, 0, 0, 1, 1, 5, 5, 5, 5]],
+            (Flow(), Flow(start_s=2.0)),
+            1.0,
             id="from the start of the last flow",
         ),
         pytest.param([[5, 5, 9, 9], [5, 5, 1, 1]], TWO, math.nan, id="no lasting fairness"),
         pytest.param([[5, 5, 5, 5]], (Flow(),), math.nan, id="one flow"),
         pytest.param(
-            [[3, 3, 3, 3, 5, 5], [3, 3, 3, 3, 5, 5], [3, 3, 3, 3, 0, 0]], (Flow(), Flow(), Flow(stop_s=2.0)), 0.0,
+            [[3, 3, 3, 3, 5, 5], [3, 3, 3, 3, 5, 5], [3, 3, 3, 3, 0, 0]],
+            (Flow(), Flow(), Flow(stop_s=2.0)),
+            0.0,
             id="a flow that ended does not count",
         ),
     ],
-)  # fmt: skip
+)
 def test_convergence_time(throughputs: list[list[float]], flows: tuple[Flow, ...], expected_s: float) -> None:
     assert convergence_time(trace_of(throughputs, flows)) == pytest.approx(expected_s, nan_ok=True)
 

@@ -41,20 +41,50 @@ PLAIN = Scenario(
     flows=(Flow("cubic", rtt_ms=20), Flow("bbr", rtt_ms=40, ecn="l4s")),
 )
 OF_SCENARIO: dict[str, Any] = {
-    "rate_mbps": 11, "buffer_bdp": 0.5, "buffer_packets": 20, "duration_s": 0.9, "packet_bytes": 800, "loss": 0.01,
-    "rate_schedule": ((0.5, 5.0),), "flows": PLAIN.flows[:1], "queue": "codel", "codel_target_ms": 1.0,
-    "codel_interval_ms": 20.0, "pie_target_ms": 3.0, "ce_threshold_ms": 3.0, "loss_burst_packets": 5.0,
+    "rate_mbps": 11,
+    "buffer_bdp": 0.5,
+    "buffer_packets": 20,
+    "duration_s": 0.9,
+    "packet_bytes": 800,
+    "loss": 0.01,
+    "rate_schedule": ((0.5, 5.0),),
+    "flows": PLAIN.flows[:1],
+    "queue": "codel",
+    "codel_target_ms": 1.0,
+    "codel_interval_ms": 20.0,
+    "pie_target_ms": 3.0,
+    "ce_threshold_ms": 3.0,
+    "loss_burst_packets": 5.0,
     "loss_burst_ms": 30.0,
-    "dualpi2_target_ms": 2.0, "dualpi2_step_ms": 4.0, "dualpi2_coupling": 4.0,
-    "reordering": 0.1, "reordering_ms": 7.0, "policer_mbps": 5.0, "policer_burst_bytes": 5000,
-    "second_rate_mbps": 5.0, "second_buffer_packets": 3, "reverse_rate_mbps": 0.1, "reverse_buffer_packets": 3,
-}  # fmt: skip
+    "dualpi2_target_ms": 2.0,
+    "dualpi2_step_ms": 4.0,
+    "dualpi2_coupling": 4.0,
+    "reordering": 0.1,
+    "reordering_ms": 7.0,
+    "policer_mbps": 5.0,
+    "policer_burst_bytes": 5000,
+    "second_rate_mbps": 5.0,
+    "second_buffer_packets": 3,
+    "reverse_rate_mbps": 0.1,
+    "reverse_buffer_packets": 3,
+}
 OF_FLOW: dict[str, Any] = {
-    "algorithm": "newreno", "rtt_ms": 21, "start_s": 0.1, "stop_s": 0.5, "size_bytes": 50_000,
-    "parameters": {"beta": 0.5}, "jitter_ms": 5.0, "ecn": "classic", "rtt_schedule": ((0.5, 25.0),), "ack_loss": 0.1,
+    "algorithm": "newreno",
+    "rtt_ms": 21,
+    "start_s": 0.1,
+    "stop_s": 0.5,
+    "size_bytes": 50_000,
+    "parameters": {"beta": 0.5},
+    "jitter_ms": 5.0,
+    "ecn": "classic",
+    "rtt_schedule": ((0.5, 25.0),),
+    "ack_loss": 0.1,
     "ack_aggregation_ms": 4.0,
-    "app_rate_mbps": 2.0, "on_s": 0.2, "off_s": 0.3, "on_off": "exponential",
-}  # fmt: skip
+    "app_rate_mbps": 2.0,
+    "on_s": 0.2,
+    "off_s": 0.3,
+    "on_off": "exponential",
+}
 # What else a field needs to have an effect.
 WITH: dict[str, dict[str, Any]] = {
     "codel_target_ms": {"queue": "codel"},
@@ -69,7 +99,7 @@ WITH: dict[str, dict[str, Any]] = {
     "policer_burst_bytes": {"policer_mbps": 4.0},
     "second_buffer_packets": {"second_rate_mbps": 4.0},
     "reverse_buffer_packets": {"reverse_rate_mbps": 0.05},
-}  # fmt: skip
+}
 WITH_IN_FLOW: dict[str, dict[str, Any]] = {
     "on_s": {"app_rate_mbps": 2.0, "off_s": 0.1},
     "off_s": {"app_rate_mbps": 2.0, "on_s": 0.1},
@@ -85,8 +115,9 @@ def test_every_field_has_an_effect(engine: NativeEngine) -> None:
     # (test_kernel_agent.py).
     of_others = {"policy", "file", "server", "client", "data_from", "path", "transport"}
     assert OF_FLOW.keys() == {field.name for field in dataclasses.fields(Flow)} - of_others
-    changed = {name: dataclasses.replace(PLAIN, **WITH.get(name, {}), **{name: value})
-               for name, value in OF_SCENARIO.items()}  # fmt: skip
+    changed = {
+        name: dataclasses.replace(PLAIN, **WITH.get(name, {}), **{name: value}) for name, value in OF_SCENARIO.items()
+    }
     changed |= {f"with {name}": dataclasses.replace(PLAIN, **fields) for name, fields in WITH.items()}
     for name in ("codel_interval_ms", "codel_target_ms", "dualpi2_step_ms", "dualpi2_coupling"):
         del changed[f"with {name}"]  # "queue", or the same as "with dualpi2_target_ms"

@@ -15,11 +15,37 @@ from bbrgym.overrides import command, explaining, read_environment, read_values
 @pytest.mark.parametrize(
     "text",
     [
-        *("runs/train/2026-01-31_12-00-00_ppo-1", "a b", "a,b", "(a)", "a=b", "it's", 'say "so"', "$HOME", "naïve ≤"),
-        *("${oc.env:HOME}", "a\\${b}", "", " ", "1", "null", "true", "[1]", "{a: 1}", "a\\", "\\'", '\\"', "a\nb"),
-        *("#1?*&!~`|;<>:@%", "choice(a,b)", "glob(*)", "1e3", "...", "~/x", "-m"),
+        "runs/train/2026-01-31_12-00-00_ppo-1",
+        "a b",
+        "a,b",
+        "(a)",
+        "a=b",
+        "it's",
+        'say "so"',
+        "$HOME",
+        "naïve ≤",
+        "${oc.env:HOME}",
+        "a\\${b}",
+        "",
+        " ",
+        "1",
+        "null",
+        "true",
+        "[1]",
+        "{a: 1}",
+        "a\\",
+        "\\'",
+        '\\"',
+        "a\nb",
+        "#1?*&!~`|;<>:@%",
+        "choice(a,b)",
+        "glob(*)",
+        "1e3",
+        "...",
+        "~/x",
+        "-m",
     ],
-)  # fmt: skip
+)
 def test_a_printed_override_means_its_text(text: str) -> None:
     words = shlex.split(command("bbrgym evaluate", {"agent_path": text}))
     assert words[:-1] == ["bbrgym", "evaluate"]
@@ -139,11 +165,18 @@ def test_every_group_can_be_deleted_or_the_error_says_what_needs_it() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "value"),
     [
-        *(("seed", "7", 7), ("train.total_steps", "1e6", 1e6), ("agent.gamma", "0.9", 0.9)),
-        *(("agent.team_reward", "false", False), ("train.max_minutes", "null", None)),
-        *(("agent.net_arch", "[8,8]", [8, 8]), ("scenario.flows.0.rtt_ms", "40", 40), ("name", "7", "7")),
-        *(("tracking.uri", "sqlite:///a b.db", "sqlite:///a b.db"), ("output_dir", "1234567e8", "1234567e8")),
-        *(("engine.name", "native", "native"), ("agent.fitness", "a,b", "a,b")),
+        ("seed", "7", 7),
+        ("train.total_steps", "1e6", 1e6),
+        ("agent.gamma", "0.9", 0.9),
+        ("agent.team_reward", "false", False),
+        ("train.max_minutes", "null", None),
+        ("agent.net_arch", "[8,8]", [8, 8]),
+        ("scenario.flows.0.rtt_ms", "40", 40),
+        ("name", "7", "7"),
+        ("tracking.uri", "sqlite:///a b.db", "sqlite:///a b.db"),
+        ("output_dir", "1234567e8", "1234567e8"),
+        ("engine.name", "native", "native"),
+        ("agent.fitness", "a,b", "a,b"),
     ],
 )
 def test_an_environment_variable_is_read_as_an_override(

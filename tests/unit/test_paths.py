@@ -105,13 +105,17 @@ PLAIN = Scenario(
     rate_mbps=7, buffer_packets=12, duration_s=DURATION_S, flows=(flow("forward", 41), flow("forward", 30))
 )
 PARKING_LOT = dataclasses.replace(
-    PLAIN, second_rate_mbps=6.1, second_buffer_packets=9,
+    PLAIN,
+    second_rate_mbps=6.1,
+    second_buffer_packets=9,
     flows=(flow("forward", 41), flow("first", 30), flow("second", 53)),
-)  # fmt: skip
+)
 TWO_WAYS = dataclasses.replace(
-    PLAIN, reverse_rate_mbps=0.9, reverse_buffer_packets=8,
+    PLAIN,
+    reverse_rate_mbps=0.9,
+    reverse_buffer_packets=8,
     flows=(flow("forward", 41), flow("forward", 30, "cubic"), flow("reverse", 37)),
-)  # fmt: skip
+)
 ALL = dataclasses.replace(
     PARKING_LOT, reverse_rate_mbps=0.7, reverse_buffer_packets=11, flows=(*PARKING_LOT.flows, flow("reverse", 37))
 )

@@ -71,8 +71,13 @@ def test_columns_and_algorithms_are_those_of_python(engine: Any) -> None:
 @pytest.mark.parametrize("algorithm", controllers())
 def test_rows_of_each_algorithm_equal_native(engine: Any, algorithm: str) -> None:
     path = {"jitter_ms": 1.0, "ecn": "l4s" if algorithm == "prague" else None}
-    scenario = Scenario(rate_mbps=20, buffer_bdp=1, loss=0.001, duration_s=12,
-                        flows=(Flow(algorithm, rtt_ms=30), Flow(algorithm, rtt_ms=60, start_s=1, **path)))  # fmt: skip
+    scenario = Scenario(
+        rate_mbps=20,
+        buffer_bdp=1,
+        loss=0.001,
+        duration_s=12,
+        flows=(Flow(algorithm, rtt_ms=30), Flow(algorithm, rtt_ms=60, start_s=1, **path)),
+    )
     assert_equal(engine, scenario, seed=42)
 
 

@@ -51,9 +51,17 @@ PROSE = [
 CONFIGURATIONS = (ROOT / "conf", ROOT / "studies" / "conf")
 
 FOREIGN = {
-    *("codel_impl.h", "markoviancc.cc", "ppo.yml", "ppo_continuous_action.py", "prague_sender.h", "rtt-window.cc"),
-    *("tcp-socket-base.cc", "src/internet/model/tcp-bbr-acd.cc"),
-    *("hydra/launcher=basic", "hydra/launcher=submitit_local", "hydra/sweeper=basic"),
+    "codel_impl.h",
+    "markoviancc.cc",
+    "ppo.yml",
+    "ppo_continuous_action.py",
+    "prague_sender.h",
+    "rtt-window.cc",
+    "tcp-socket-base.cc",
+    "src/internet/model/tcp-bbr-acd.cc",
+    "hydra/launcher=basic",
+    "hydra/launcher=submitit_local",
+    "hydra/sweeper=basic",
 }
 """What other software has, and its users."""
 
@@ -210,9 +218,16 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidate, "_imported", lambda path: REFERENCE)
     monkeypatch.setattr(score, "score_candidate", accept_candidate)
     for module, name in (
-        *((importers, "import_model"), (lab, "make_server"), (mlflow_store, "run_ui"), (results, "load_benchmark")),
-        *((score_linux, "score_on_linux"), (server, "serve_episode"), (trace_sets, "write_synthetic")),
-        *((trace_sets, "read_folder"), (linux_commands, "send"), (linux_commands, "receive")),
+        (importers, "import_model"),
+        (lab, "make_server"),
+        (mlflow_store, "run_ui"),
+        (results, "load_benchmark"),
+        (score_linux, "score_on_linux"),
+        (server, "serve_episode"),
+        (trace_sets, "write_synthetic"),
+        (trace_sets, "read_folder"),
+        (linux_commands, "send"),
+        (linux_commands, "receive"),
     ):
         monkeypatch.setattr(module, name, accept)
 

@@ -154,9 +154,17 @@ def test_arrays_of_another_shape_are_refused() -> None:
     batch.reset(0, _native.Scenario(PAIR.to_dict()), 1)
     rows = [np.zeros((4, 1, *shape)) for shape in (batch.flow_rows.shape[1:], batch.link_rows.shape[1:], ())]
     arrays = [
-        *(np.array([100_000_000]), np.array([0, 2]), np.zeros(1, np.int64), np.zeros(2), np.ones((2, 2))),
-        *(np.zeros((5, 2, 17), np.float32), np.zeros((4, 2, 2), np.float32), np.zeros((4, 2, 2), np.float32)),
-        *(*rows, np.zeros((4, 1), np.uint8), np.zeros((4, 1), np.uint8)),
+        np.array([100_000_000]),
+        np.array([0, 2]),
+        np.zeros(1, np.int64),
+        np.zeros(2),
+        np.ones((2, 2)),
+        np.zeros((5, 2, 17), np.float32),
+        np.zeros((4, 2, 2), np.float32),
+        np.zeros((4, 2, 2), np.float32),
+        *rows,
+        np.zeros((4, 1), np.uint8),
+        np.zeros((4, 1), np.uint8),
     ]
 
     def run(index: int | None = None, other: Any = None) -> None:

@@ -79,9 +79,7 @@ def test_a_confined_run_measures_the_same(sandbox: Sandbox):
     library = str(compile_controller(EXAMPLES / "vegas.c"))
     flows = (Flow("file", rtt_ms=20, jitter_ms=0.5, file=library), Flow("cubic", rtt_ms=20, jitter_ms=0.5))
     scenario = Scenario(rate_mbps=12, duration_s=4, flows=flows)
-    jobs = [
-        Job([scenario], [3], 0.25, measure, confinement="c", library=library) for measure in ("sharing", "rows")
-    ]  # fmt: skip
+    jobs = [Job([scenario], [3], 0.25, measure, confinement="c", library=library) for measure in ("sharing", "rows")]
     sharing, rows = sandbox.run(jobs)
     assert sharing.results == measure_sharing([scenario], [3], 0.25)
     found, (here,) = rows.results[0], measure_rows([scenario], [3], 0.25)

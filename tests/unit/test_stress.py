@@ -94,8 +94,14 @@ def test_a_storm_finds(form: type[Form], rule: str | None, watch: Watch, monkeyp
 @pytest.mark.parametrize(
     ("name", "inputs"),
     [
-        *(("scenario", 200), ("series", 200), ("messages", 200), ("udp-receiver", 50), ("udp-sender", 100)),
-        *(("policy", 200), ("agent", 100), ("import", 40)),
+        ("scenario", 200),
+        ("series", 200),
+        ("messages", 200),
+        ("udp-receiver", 50),
+        ("udp-sender", 100),
+        ("policy", 200),
+        ("agent", 100),
+        ("import", 40),
     ],
 )
 def test_what_reads_input_survives_damaged_ones(name: str, inputs: int, tmp_path: Path) -> None:

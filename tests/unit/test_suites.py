@@ -90,10 +90,12 @@ def test_each_suite_has_its_roles_and_its_references() -> None:
         (changed("busy", scenarios=["lost"]), "unknown scenario of suite 'busy' 'lost'; known: beside/duel"),
         (changed("busy", criteria=[{"metric": "link_jain", "because": "x"}]), "must have at_least or at_most"),
         (changed("busy", criteria=[{"metric": "link_jain", "at_least": 1}]), "must say in `because` why"),
-        (changed(competitors=[{"name": "cubic", "algorithm": "bbr"}]),
-         "suite 'beside' compares with 'cubic': no other competitor may be called so"),
+        (
+            changed(competitors=[{"name": "cubic", "algorithm": "bbr"}]),
+            "suite 'beside' compares with 'cubic': no other competitor may be called so",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_refused_by_name(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Benchmark.from_dict(config)

@@ -358,9 +358,18 @@ def test_a_sweep_and_its_jobs_are_nested_runs_of_one_store(mlflow_database: Path
 
 
 SMALL = [
-    *("engine.name=fake", "scenario=single", "scenario.duration_s=2", "tracking=none", "agent.n_steps=32"),
-    *("agent.batch_size=32", "agent.n_epochs=1", "train=default", "train.total_steps=64", "train.eval_every=32"),
-    *("train.checkpoint_every=32", "train.eval_episodes=1"),
+    "engine.name=fake",
+    "scenario=single",
+    "scenario.duration_s=2",
+    "tracking=none",
+    "agent.n_steps=32",
+    "agent.batch_size=32",
+    "agent.n_epochs=1",
+    "train=default",
+    "train.total_steps=64",
+    "train.eval_every=32",
+    "train.checkpoint_every=32",
+    "train.eval_episodes=1",
 ]
 
 
@@ -369,9 +378,15 @@ def test_a_training_that_makes_it_worse_returns_its_best_reward_since_learning_b
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rewards = iter([-1.0, -3.0, -1.0, -2.0])  # before the first step and at the end of each trial
-    monkeypatch.setattr(callbacks, "evaluate_agent", lambda *_: {
-        "eval/reward": next(rewards), "eval/utilisation": 1.0, "eval/queue_ms": 0.0,
-    })  # fmt: skip
+    monkeypatch.setattr(
+        callbacks,
+        "evaluate_agent",
+        lambda *_: {
+            "eval/reward": next(rewards),
+            "eval/utilisation": 1.0,
+            "eval/queue_ms": 0.0,
+        },
+    )
     given = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweep.dir=sweep", "agent.gamma=interval(0.9,1)")
     assert main(["train", "-m", *SMALL, *given]) == 0
     assert OmegaConf.load("sweep/optimization_results.yaml").best_value == -2.0

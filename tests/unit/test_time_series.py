@@ -44,13 +44,17 @@ LENS = """timestamp,rtt,uplink,downlink
 """From the example in the README of https://github.com/clarkzjw/LENS."""
 IRTT = {
     "round_trips": [
-        {"timestamps": {"client": {"send": {"wall": 1707277440772833721, "monotonic": 22211105}}},
-         "delay": {"receive": -10470921269, "rtt": 17291970, "send": 10488213200}},
+        {
+            "timestamps": {"client": {"send": {"wall": 1707277440772833721, "monotonic": 22211105}}},
+            "delay": {"receive": -10470921269, "rtt": 17291970, "send": 10488213200},
+        },
         {"timestamps": {"client": {"send": {"wall": 1707277441773479264, "monotonic": 1022856655}}}, "delay": {}},
-        {"timestamps": {"client": {"send": {"wall": 1707277442772652035, "monotonic": 2022029432}}},
-         "delay": {"rtt": 16064572}},
+        {
+            "timestamps": {"client": {"send": {"wall": 1707277442772652035, "monotonic": 2022029432}}},
+            "delay": {"rtt": 16064572},
+        },
     ]
-}  # fmt: skip
+}
 """The entries that are read of an example in the same README; the second packet is lost."""
 IPERF3 = {
     "start": {"version": "iperf 3.12"},
@@ -336,8 +340,10 @@ def test_a_series_that_is_written_is_read_exactly(
 
 def test_pensieve_takes_the_rate_of_the_time_before_a_line_and_repeats(rates: Read) -> None:
     assert rates("0.5\t9\n1.5\t2\n2.5\t3\n", duration_s=4, format="pensieve") == (
-        *((0.0, 2.0), (1.0, 3.0)),
-        *((2.0, 2.0), (3.0, 3.0)),
+        (0.0, 2.0),
+        (1.0, 3.0),
+        (2.0, 2.0),
+        (3.0, 3.0),
     )
 
 
@@ -415,14 +421,18 @@ def test_rtts_of_iperf3_repeat_after_its_last_interval(rtts: Read) -> None:
         ('{"intervals": []}', "file: .* iperf3 must have at least one interval with its rate"),
         ('{"intervals": [], "error": "unable to connect"}', "file: .* it says 'unable to connect'"),
         ('{"intervals": 3}', "file: this is no JSON of iperf3: "),
-        ('{"intervals": [{"streams": [], "sum": {"start": 0, "end": 1, "bits_per_second": "x"}}]}',
-         r"file: intervals\[0\]: its bits per second must be a finite number >= 0, got 'x'"),
-        ('{"intervals": [{"streams": [], "sum": {"start": 1, "end": 0, "bits_per_second": 1}}]}',
-         r"file: intervals\[0\]: its end in s must be"),
+        (
+            '{"intervals": [{"streams": [], "sum": {"start": 0, "end": 1, "bits_per_second": "x"}}]}',
+            r"file: intervals\[0\]: its bits per second must be a finite number >= 0, got 'x'",
+        ),
+        (
+            '{"intervals": [{"streams": [], "sum": {"start": 1, "end": 0, "bits_per_second": 1}}]}',
+            r"file: intervals\[0\]: its end in s must be",
+        ),
         (json.dumps(IPERF3) * 2, "file: a file must have the JSON of one measurement, got 2"),
         ('{"event": "interval"}', "file: this is no JSON of irtt or iperf3"),
     ],
-)  # fmt: skip
+)
 def test_a_broken_file_of_iperf3_is_refused(text: str, message: str, rates: Read) -> None:
     with pytest.raises(ValueError, match=message):
         rates(text)
@@ -603,14 +613,18 @@ def test_a_broken_file_of_rates_is_refused(text: str, options: dict[str, Any], m
         ("{}", "file: this is no JSON of irtt or iperf3: it has no 'round_trips'"),
         ('{"round_trips": 3}', "file: this is no JSON of irtt: its content has another layout"),
         ('{"round_trips": []}', "file: a file of the format irtt must have at least one RTT"),
-        ('{"round_trips": [{"timestamps": {"client": {"send": {}}}, "delay": {"rtt": 5}}]}',
-         r"file: round_trips\[0\]: its time in ns must be a finite number >= 0, got None"),
-        ('{"round_trips": [{"timestamps": {"client": {"send": {"wall": 5}}}, "delay": {"rtt": "5"}}]}',
-         r"file: round_trips\[0\]: its RTT in ns must be a finite number in .*, got '5'"),
+        (
+            '{"round_trips": [{"timestamps": {"client": {"send": {}}}, "delay": {"rtt": 5}}]}',
+            r"file: round_trips\[0\]: its time in ns must be a finite number >= 0, got None",
+        ),
+        (
+            '{"round_trips": [{"timestamps": {"client": {"send": {"wall": 5}}}, "delay": {"rtt": "5"}}]}',
+            r"file: round_trips\[0\]: its RTT in ns must be a finite number in .*, got '5'",
+        ),
         ("timestamp,rtt,uplink,downlink\n1,0,0,-1\n", "file: a file of the format irtt must have at least one RTT"),
         ("timestamp,rtt,uplink,downlink\n1,2,3\n", r"file:2: a line must have 4 column\(s\), got 3"),
     ],
-)  # fmt: skip
+)
 def test_a_broken_file_of_rtts_is_refused(text: str, message: str, rtts: Read) -> None:
     with pytest.raises(ValueError, match=message):
         rtts(text)

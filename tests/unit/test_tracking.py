@@ -293,9 +293,37 @@ def test_a_benchmark_in_the_store(root: Path) -> None:
 
 
 ODD_NAMES = [
-    *("", ":", ".", "..", "...", "./rel", "..rel", "a//b", "a///b", "/a", "a/", "/", "//", "a/./b", "a/../b", "a/.b"),
-    *("loss<1%", "loss>1%", "loss_1_", "loss:3C1:25", "loss:3A3C1:25", "≤1 %", "a\n", "a\x00", "a:", "a:3", "share[0]"),
-    *("x" * 249 + "%", "x" * 300, "x" * 300 + "y", "\ud800"),
+    "",
+    ":",
+    ".",
+    "..",
+    "...",
+    "./rel",
+    "..rel",
+    "a//b",
+    "a///b",
+    "/a",
+    "a/",
+    "/",
+    "//",
+    "a/./b",
+    "a/../b",
+    "a/.b",
+    "loss<1%",
+    "loss>1%",
+    "loss_1_",
+    "loss:3C1:25",
+    "loss:3A3C1:25",
+    "≤1 %",
+    "a\n",
+    "a\x00",
+    "a:",
+    "a:3",
+    "share[0]",
+    "x" * 249 + "%",
+    "x" * 300,
+    "x" * 300 + "y",
+    "\ud800",
 ]
 
 
@@ -362,9 +390,13 @@ def test_values_that_are_not_finite(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(RuntimeError("no luck"), "FAILED"), (KeyboardInterrupt(), "KILLED"), (SystemExit(TERMINATED), "KILLED"),
-     (SystemExit(1), "FAILED")],
-)  # fmt: skip
+    [
+        (RuntimeError("no luck"), "FAILED"),
+        (KeyboardInterrupt(), "KILLED"),
+        (SystemExit(TERMINATED), "KILLED"),
+        (SystemExit(1), "FAILED"),
+    ],
+)
 def test_the_status_says_how_it_ended(root: Path, error: BaseException, status: str) -> None:
     with pytest.raises(type(error)), start(root) as tracker:
         raise error

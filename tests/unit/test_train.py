@@ -91,9 +91,15 @@ def test_a_run_writes_agents_log_and_curve(finished: Path) -> None:
 def test_the_best_agent_has_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
     """Also where training makes it worse, and where a learner first fills its replay buffer."""
     worse = itertools.count()
-    monkeypatch.setattr(callbacks, "evaluate_agent", lambda *_: {
-        "eval/reward": -float(next(worse)), "eval/utilisation": 1.0, "eval/queue_ms": 0.0,
-    })  # fmt: skip
+    monkeypatch.setattr(
+        callbacks,
+        "evaluate_agent",
+        lambda *_: {
+            "eval/reward": -float(next(worse)),
+            "eval/utilisation": 1.0,
+            "eval/queue_ms": 0.0,
+        },
+    )
     agent = PPO if algorithm == "ppo" else SAC | {"learning_starts": 100}
     result = learn(tmp_path, {"eval_every": 16}, agent=agent)
     learned = [line["step"] for line in read_metrics(tmp_path) if "best/score" in line["metrics"]]

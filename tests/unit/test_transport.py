@@ -544,10 +544,11 @@ def paced_hand(rate_mbps: float, quantum: int, **arguments: float) -> Hand:
         "bursts of a quantum leave at the pacing rate": (3, [(0, 9, 3, 3), (2.999999, 9, 0, 3), (3, 9, 3, 6)]),
         "a quantum below a packet is a packet": (0, [(0, 9, 1, 1), (0.5, 9, 0, 1), (1, 9, 1, 2), (1.999999, 9, 0, 2)]),
         "a burst may leave in parts and is paid for after the last": (
-            3, [(0, 1, 1, None), (0.5, 1, 1, None), (0.75, 9, 1, 3.75)],
+            3,
+            [(0, 1, 1, None), (0.5, 1, 1, None), (0.75, 9, 1, 3.75)],
         ),
     }.values(),
-)  # fmt: skip
+)
 def test_packets_leave_at_the_pacing_rate(quantum: int, sends: list[tuple[float, int, int, float | None]]):
     """A send is a time, how many packets are asked for, how many leave, and when the next one may if pacing stops it.
 
@@ -584,7 +585,7 @@ def test_a_whole_burst_waits_for_room_in_the_window():
         "the last burst left long ago": ({}, 3.01),
         "there is no more to send": ({"size": 7 * PACKET}, 2),
     }.values(),
-)  # fmt: skip
+)
 def test_a_burst_that_the_window_cuts_leaves_in_parts_where(hand: dict[str, float], now: float):
     assert len(whole_hand(**hand).send(now)) == 1
 
