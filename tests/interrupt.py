@@ -57,9 +57,16 @@ class Case:
 
 
 LEARN = (
-    *("scenario=single", "scenario.duration_s=2", "agent.n_steps=32", "agent.batch_size=32"),
-    *("agent.n_epochs=1", "train.n_envs=2", "train.eval_episodes=1", "train.checkpoint_every=64"),
-    *("train.eval_every=64", "train.total_steps=10000000"),
+    "scenario=single",
+    "scenario.duration_s=2",
+    "agent.n_steps=32",
+    "agent.batch_size=32",
+    "agent.n_epochs=1",
+    "train.n_envs=2",
+    "train.eval_episodes=1",
+    "train.checkpoint_every=64",
+    "train.eval_every=64",
+    "train.total_steps=10000000",
 )
 TRAIN = ("bbrgym.cli", "train", *LEARN)
 SWEEP = ("bbrgym.cli", "train", "-m", *LEARN, "seed=1,2", "engine=native", "hydra.sweep.dir=sweep", "tracking=none")
@@ -88,8 +95,14 @@ CASES = {
     ),
     "evaluate": Case(
         (
-            *("bbrgym.cli", "evaluate", f"agent_path={REFERENCE}", "scenario=duel", "engine=native"),
-            *(f"seeds={SEEDS}", "output_dir=out", "tracking=none"),
+            "bbrgym.cli",
+            "evaluate",
+            f"agent_path={REFERENCE}",
+            "scenario=duel",
+            "engine=native",
+            f"seeds={SEEDS}",
+            "output_dir=out",
+            "tracking=none",
         ),
         "out/traces/seed_2.parquet",
         has_output=False,
@@ -107,9 +120,14 @@ CASES = {
     ),
     "benchmark slurm": Case(
         (
-            *(*BENCHMARK, "benchmark.engine=native", "tracking=none"),
-            *("benchmark/executor=slurm", "benchmark.executor.cluster=local", "benchmark.executor.workers=2"),
-            *("benchmark.executor.chunk_s=2", "benchmark.executor.poll_s=0.2"),
+            *BENCHMARK,
+            "benchmark.engine=native",
+            "tracking=none",
+            "benchmark/executor=slurm",
+            "benchmark.executor.cluster=local",
+            "benchmark.executor.workers=2",
+            "benchmark.executor.chunk_s=2",
+            "benchmark.executor.poll_s=0.2",
         ),
         f"runs/benchmark/{RUN}",
         has_output=False,

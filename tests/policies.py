@@ -88,8 +88,18 @@ def _fixed_policy() -> bytes:
 
 
 FEATURES_OF_THE_GOLDEN_TRACE = (
-    *("delivery_rate_ratio", "send_rate_ratio", "log_rtt_ratio", "rtt_last_ratio", "in_flight_ratio", "cwnd_ratio"),
-    *("loss_rate", "log_bdp", "log_min_rtt", "log_cwnd_gain", "log_pacing_gain", "is_probe_bw"),
+    "delivery_rate_ratio",
+    "send_rate_ratio",
+    "log_rtt_ratio",
+    "rtt_last_ratio",
+    "in_flight_ratio",
+    "cwnd_ratio",
+    "loss_rate",
+    "log_bdp",
+    "log_min_rtt",
+    "log_cwnd_gain",
+    "log_pacing_gain",
+    "is_probe_bw",
 )
 FIXED = _fixed_policy()
 

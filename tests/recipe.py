@@ -47,8 +47,20 @@ def main() -> None:
         run("check the format of Python", copy, bin_folder / "ruff", "format", "--check", *of_python)
         run("lint", copy, bin_folder / "ruff", "check", *of_python)
         run("check the format of C++", copy, bin_folder / "clang-format", "--dry-run", "--Werror", *of_cpp)
-        run("build", copy, python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation",
-            "--no-index", "--editable", ".")  # fmt: skip
+        run(
+            "build",
+            copy,
+            python,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-build-isolation",
+            "--no-index",
+            "--editable",
+            ".",
+        )
         run("write the golden trace", copy, python, "tests/golden_traces.py")
         run(f"test {', '.join(TESTS)}", copy, python, "-m", "pytest", "-q", "-n0", *TESTS)
         check_changes(copy)
@@ -105,8 +117,11 @@ def check_changes(copy: Path) -> None:
     """Compare what Git shows as changed with the parts that CONTRIBUTING.md names."""
     status = subprocess.run(
         ["git", "-c", "core.quotePath=false", "status", "--porcelain", "--untracked-files=all"],
-        cwd=copy, check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
+        cwd=copy,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     changes = set(status.splitlines())
     if changes != EXPECTED:
         raise SystemExit(f"expected changes:\n  {sorted(EXPECTED)}\ngot:\n  {sorted(changes)}")
@@ -121,8 +136,9 @@ def run(what: str, folder: Path, *command: str | Path) -> None:
         # Without ns-3 the build takes a third of the time.
         "SKBUILD_CMAKE_DEFINE": "BBRGYM_NS3_DIR=;BBRGYM_TESTING=ON",
     }
-    done = subprocess.run(list(map(str, command)), cwd=folder, env=env, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    done = subprocess.run(
+        list(map(str, command)), cwd=folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     print(f"({time.monotonic() - begin:.0f} s)", flush=True)
     if done.returncode != 0:
         raise SystemExit(f"{done.stdout}\nfailed: {' '.join(map(str, command))}")

@@ -36,8 +36,14 @@ REQUIRED: Final = 0.9
 """The share of mutants that tests must kill."""
 
 JUDGED: Final = Path(__file__).with_suffix(".json")
-SOURCES: Final = ("baselines/cc/*.cc", "baselines/cc/*.h", "baselines/cc/policy/*.cc", "baselines/cc/policy/*.h",
-                  "envs/transport/*.cc", "envs/transport/*.h")  # fmt: skip
+SOURCES: Final = (
+    "baselines/cc/*.cc",
+    "baselines/cc/*.h",
+    "baselines/cc/policy/*.cc",
+    "baselines/cc/policy/*.h",
+    "envs/transport/*.cc",
+    "envs/transport/*.h",
+)
 EXTENSIONS: Final = ("_testing", "_native", "_controllers")
 """The extensions that the tests load."""
 
@@ -45,12 +51,28 @@ LIBRARIES: Final = ("gymnasium", "hydra", "hypothesis", "pandas", "pyarrow", "sc
 """What the tests import, which takes longer than most tests: imported once, before the forks that run them."""
 
 _SWAPS: Final = (
-    *((f" {a} ", f" {b} ") for a, b in (("+", "-"), ("-", "+"), ("*", "/"), ("/", "*"), ("<", "<="), ("<=", "<"),
-                                        (">", ">="), (">=", ">"), ("==", "!="), ("!=", "=="), ("&&", "||"),
-                                        ("||", "&&"), ("+=", "-="), ("-=", "+="))),
+    *(
+        (f" {a} ", f" {b} ")
+        for a, b in (
+            ("+", "-"),
+            ("-", "+"),
+            ("*", "/"),
+            ("/", "*"),
+            ("<", "<="),
+            ("<=", "<"),
+            (">", ">="),
+            (">=", ">"),
+            ("==", "!="),
+            ("!=", "=="),
+            ("&&", "||"),
+            ("||", "&&"),
+            ("+=", "-="),
+            ("-=", "+="),
+        )
+    ),
     ("std::min", "std::max"),
     ("std::max", "std::min"),
-)  # fmt: skip
+)
 _REMOVE_EDITABLE: Final = "sys.meta_path[:] = [f for f in sys.meta_path if 'Redirecting' not in type(f).__name__]"
 _FORK: Final = multiprocessing.get_context("fork")
 _NUMBER: Final = re.compile(r"(?<![\w.'])(\d[\d']*)(\.\d+)?(e-?\d+)?([FU]*)(?![\w.'])")
@@ -86,8 +108,9 @@ def mutants_of(file: str, source: str) -> Iterator[Mutant]:
         changes = []
         for old, new in _SWAPS:
             changes += [(match.start(), match.end(), new) for match in re.finditer(re.escape(old), code)]
-        changes += [(m.start(), m.end(), "false" if m[0] == "true" else "true")
-                    for m in re.finditer(r"\b(true|false)\b", code)]  # fmt: skip
+        changes += [
+            (m.start(), m.end(), "false" if m[0] == "true" else "true") for m in re.finditer(r"\b(true|false)\b", code)
+        ]
         changes += [(match.start(), match.end(), "") for match in re.finditer(r"!(?=[a-z_(])", code)]
         changes += [(match.start(), match.end(), _other_number(match)) for match in _NUMBER.finditer(code)]
         for start, end, new in changes:
@@ -129,8 +152,11 @@ def score(mutants: Iterable[Mutant], judged: Iterable[Mutant], attempt: Attempt)
         if outcome == "survived" and (mutant.file, mutant.before, mutant.after) in known:
             outcome = "equivalent"
         found[outcome].append(mutant)
-        print(f"{number} {outcome} {mutant.file}:{mutant.line} {mutant.before!r} -> {mutant.after!r}: {remark} "
-              f"({time.monotonic() - began:.0f} s)", flush=True)  # fmt: skip
+        print(
+            f"{number} {outcome} {mutant.file}:{mutant.line} {mutant.before!r} -> {mutant.after!r}: {remark} "
+            f"({time.monotonic() - began:.0f} s)",
+            flush=True,
+        )
     return found
 
 
@@ -209,8 +235,9 @@ class Workshop:
         return self._run("ninja", "-C", str(self._build), *EXTENSIONS)
 
     def _run(self, *command: str) -> str:
-        done = subprocess.run(command, env=os.environ | self._environment, text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT)  # fmt: skip
+        done = subprocess.run(
+            command, env=os.environ | self._environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         errors = [line for line in done.stdout.splitlines() if "error" in line.lower()]
         return "" if done.returncode == 0 else (errors or [done.stdout[-400:]])[0]
 
@@ -253,8 +280,12 @@ def tests_of(file: str) -> tuple[str, ...]:
     own = f"tests/unit/test_{stem}.py"
     if file.startswith("envs/transport/"):
         first = own if (ROOT / own).is_file() else "tests/unit/test_transport.py"
-        others = ("tests/unit/test_transport.py", "tests/contract/test_rows.py", "tests/unit/test_native_engine.py",
-                  "tests/unit/test_application.py")  # fmt: skip
+        others = (
+            "tests/unit/test_transport.py",
+            "tests/contract/test_rows.py",
+            "tests/unit/test_native_engine.py",
+            "tests/unit/test_application.py",
+        )
         return tuple(dict.fromkeys((first, *others)))
     if file.startswith("baselines/cc/policy"):
         return "tests/unit/test_policy.py", "tests/unit/test_env_parts.py", "tests/unit/test_export.py"
@@ -295,8 +326,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bbrgym-mutants-") as folder:
         workshop = Workshop(Path(folder), [mutant.file for mutant in drawn])
         found = score(drawn, load_judged(), workshop.attempt)
-    print(f"\n{', '.join(f'{outcome} {len(of_outcome)}' for outcome, of_outcome in found.items())}; killed "
-          f"{rate(found):.1%} (at least {REQUIRED:.0%})")  # fmt: skip
+    print(
+        f"\n{', '.join(f'{outcome} {len(of_outcome)}' for outcome, of_outcome in found.items())}; killed "
+        f"{rate(found):.1%} (at least {REQUIRED:.0%})"
+    )
     for mutant in found["survived"]:
         print(json.dumps(asdict(mutant)))
     print(f"seed {options.seed}")

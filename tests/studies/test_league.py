@@ -59,13 +59,17 @@ def test_scores_harm_and_regret_by_hand(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(league, "draws", lambda: draws)
     monkeypatch.setattr(league, "competitors", lambda: [Competitor(name, name) for name in ("policy", "bbr", "vegas")])
     results = {
-        "typical-01/policy": row(0.8), "typical-01/bbr": row(0.4), "typical-01/vegas": row(0.5),
-        "wide-01/policy": row(0.3), "wide-01/bbr": row(0.6), "wide-01/vegas": row(0.5),
+        "typical-01/policy": row(0.8),
+        "typical-01/bbr": row(0.4),
+        "typical-01/vegas": row(0.5),
+        "wide-01/policy": row(0.3),
+        "wide-01/bbr": row(0.6),
+        "wide-01/vegas": row(0.5),
         **{f"{victim}-01/alone": row(1.0, 10.0) for victim in ("cubic", "bbr")},
         **{f"cubic-01/{name}": row(1.0, 5.0, 5.0) for name in ("policy", "bbr")},
         "cubic-01/vegas": row(1.0, 1.0, 9.0),
         **{f"bbr-01/{name}": row(1.0, 2.0, 8.0) for name in ("policy", "bbr", "vegas")},
-    }  # fmt: skip
+    }
     table = league.scores_of(results)
     power = table["fair_power"].droplevel("seed").unstack("competitor")
     assert league.ratio_to_best(pd.DataFrame(power), "policy").tolist() == [1.0, 0.5]

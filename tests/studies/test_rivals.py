@@ -65,8 +65,14 @@ def test_the_hash_of_a_run_is_of_its_scenarios_and_its_figure() -> None:
 
 def test_figures_of_a_run() -> None:
     def flow(algorithm: str, mbps: float, rtt_ms: float) -> SimpleNamespace:
-        return SimpleNamespace(algorithm=algorithm, throughput_mbps=mbps, rtt_ms=30.0, rtt_mean_ms=rtt_ms,
-                               retransmissions=mbps, sent_packets=100)  # fmt: skip
+        return SimpleNamespace(
+            algorithm=algorithm,
+            throughput_mbps=mbps,
+            rtt_ms=30.0,
+            rtt_mean_ms=rtt_ms,
+            retransmissions=mbps,
+            sent_packets=100,
+        )
 
     flows = [flow("bbr", 1, 50), flow("cubic", 3, 40), flow("cubic", 4, 60)]
     summary: Any = SimpleNamespace(flows=flows, link=SimpleNamespace(rate_mbps=8.32, queue_mean_ms=7.0))
