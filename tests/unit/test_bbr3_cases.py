@@ -42,7 +42,15 @@ def watch(path: Path, until_ms: float) -> list[Seen]:
     def note(ack: AckEvent) -> None:
         decision = path.controller.decision()
         cwnd, pacing_mbps = decision.cwnd / PACKET, decision.pacing_rate / 1e6
-        seen.append(Seen(ack.now / MS, ack.in_flight / PACKET, cwnd, pacing_mbps, path.controller.metrics()))
+        seen.append(
+            Seen(
+                now_ms=ack.now / MS,
+                in_flight=ack.in_flight / PACKET,
+                cwnd=cwnd,
+                pacing_mbps=pacing_mbps,
+                metrics=path.controller.metrics(),
+            )
+        )
 
     path.on_ack = note
     path.run_until(until_ms)

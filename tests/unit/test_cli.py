@@ -419,7 +419,12 @@ def write_plan(result: BenchmarkResult, *_: object) -> Path:
 
 def test_the_ui_is_started_for_this_machine_only(mlflow_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[list[str]] = []
-    monkeypatch.setattr(mlflow_store, "ChildProcess", lambda command: started.append(command) or Ended())
+
+    def start(command: list[str]) -> Ended:
+        started.append(command)
+        return Ended()
+
+    monkeypatch.setattr(mlflow_store, "ChildProcess", start)
     monkeypatch.setattr(mlflow_store, "wait", lambda fds: None)
     root = mlflow_database.parents[1]
     with socket.socket() as free:

@@ -95,8 +95,13 @@ def test_each_fact_of_the_file_is_there() -> None:
         widths=(3,), lstm=(5,), observation=observation, action=action, output="tanh", reward=reward, **STEPS_OF_100_MS
     )
     agent.training = {
-        **{"algorithm": "ppo", "steps": 8_000_000, "seed": 1234, "reward": -0.23898},
-        **{"imported": None, "made_with": {"python": "3.11", "torch": "2.8"}, "licence": "MIT"},
+        "algorithm": "ppo",
+        "steps": 8_000_000,
+        "seed": 1234,
+        "reward": -0.23898,
+        "imported": None,
+        "made_with": {"python": "3.11", "torch": "2.8"},
+        "licence": "MIT",
     }
     found = facts(agent.stored)
     assert found["training distribution"].startswith("SHA-256 ")

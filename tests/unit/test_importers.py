@@ -70,7 +70,8 @@ def run_episode(agent: Agent, folder: Path) -> None:
     scenario = Scenario(rate_mbps=10, duration_s=1, flows=(Flow("policy", rtt_ms=20, policy=str(folder)),))
     assert simulate(scenario, "native", seed=1).rows["throughput_mbps"].max() > 1
     driven = dataclasses.replace(scenario, flows=(Flow("agent", rtt_ms=20),))
-    assert simulate(driven, "native", 1, 40.0, load_agent(folder).policy(driven)).rows["throughput_mbps"].max() > 1
+    trace = simulate(driven, "native", seed=1, step_ms=40.0, policy=load_agent(folder).policy(driven))
+    assert trace.rows["throughput_mbps"].max() > 1
 
 
 MODELS: dict[str, Callable[[gym.Env[Any, Any]], Any]] = {
@@ -424,11 +425,11 @@ def onnx_file(
     shape: tuple[int, ...] = (INPUTS,),
 ) -> Path:
     graph = helper.make_graph(
-        nodes,
-        "other",
-        [helper.make_tensor_value_info("obs", kind, ["N", *shape])],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["N", 2])],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+        nodes=nodes,
+        name="other",
+        inputs=[helper.make_tensor_value_info("obs", kind, ["N", *shape])],
+        outputs=[helper.make_tensor_value_info(output, TensorProto.FLOAT, ["N", 2])],
+        initializer=[numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
@@ -513,7 +514,8 @@ WHOLE = [
 """A chain with every operator that is read."""
 WHOLE_CONSTANTS = {
     **{name: value for name, value in CONSTANTS.items() if name != "mean"},
-    **{"axis": np.array([1]), "shape": np.array([-1, 8])},
+    "axis": np.array([1]),
+    "shape": np.array([-1, 8]),
 }
 
 
@@ -529,7 +531,7 @@ def test_observations_of_integers_or_in_another_order_in_onnx_are_refused(tmp_pa
     path = tmp_path / "x.onnx"
     for kind in (TensorProto.INT64, TensorProto.BOOL, TensorProto.FLOAT16):
         with pytest.raises(ValueError, match="its input 'obs' must be of float or double"):
-            import_model(onnx_file(path, WHOLE, WHOLE_CONSTANTS, "action", kind), CONFIG)
+            import_model(onnx_file(path, WHOLE, WHOLE_CONSTANTS, "action", kind=kind), CONFIG)
     with pytest.raises(ValueError, match=r"\(history, features\) = \(2, 3\), got \(3, 2\)"):
         import_model(onnx_file(path, WHOLE, WHOLE_CONSTANTS, "action", shape=(3, 2)), CONFIG)
     seen = observations()

@@ -173,7 +173,7 @@ class TestEverywhere:
                 rows.append([info["throughput_mbps"] for info in infos])
         in_env, seen = seen, []
         policy = policy_of(predict, spec.observation, spec.action, PAIR)
-        trace = simulate(PAIR, engine, seed, spec.interval_ms(PAIR), policy)
+        trace = simulate(PAIR, engine, seed=seed, step_ms=spec.interval_ms(PAIR), policy=policy)
         np.testing.assert_array_equal(np.array(seen), np.array(in_env))
         np.testing.assert_array_equal(flow_column(trace, "throughput_mbps")[:, PAIR.agent_flows], np.array(rows))
 

@@ -69,7 +69,7 @@ class Served:
 
         def work() -> None:
             try:
-                serve_episode(engine, scenario, 5, port, 100.0)
+                serve_episode(engine, scenario, seed=5, port=port, step_ms=100.0)
             except EngineError as error:
                 self.error = error
 
@@ -137,7 +137,10 @@ def test_the_client_can_stop_at_once_and_at_any_state(client: Client, states: in
     client.init(pb.SimInitAck(stopSimReq=not states, done=bool(states)))
     for state in range(states):
         client.state()
-        client.stop() if state == states - 1 else client.act(2.0, 1.0)
+        if state == states - 1:
+            client.stop()
+        else:
+            client.act(2.0, 1.0)
     assert served.join() == ""
     assert len(engine.resets) == 1
 

@@ -84,7 +84,7 @@ class Hosts:
             self.reply(now, index, content)
             return
         number, segment, payload, _ = content
-        if self.receivers[index].on_packet(now, number, segment, payload, is_marked):
+        if self.receivers[index].on_packet(now, number, segment, bytes=payload, is_marked=is_marked):
             self.reply(now, index, self.receivers[index].write_ack())
 
     def answer(self, now: int, index: int, content: Any) -> None:

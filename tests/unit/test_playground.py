@@ -166,7 +166,12 @@ class Page:
 
     def wait(self, what: str, is_reached: Callable[[Any], bool] = bool) -> Any:
         """Return the state once it is reached."""
-        return wait_until(self.driver, lambda: (state := self.state()) and is_reached(state) and state, what)
+
+        def reached_state() -> Any:
+            state = self.state()
+            return state and is_reached(state) and state
+
+        return wait_until(self.driver, reached_state, what)
 
     def finish(self) -> Any:
         self.choose("speed", "1e9")

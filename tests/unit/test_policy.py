@@ -180,7 +180,15 @@ FIELDS: dict[str, tuple[int, str, tuple[float, ...]]] = {
 
 
 def make(agent: Agent | None, **parameters: float) -> cc.PolicyController:
-    controller = cc.make("policy", parameters, PACKET, 10 * PACKET, 40 * MS, 1, agent and agent.to_bytes())
+    controller = cc.make(
+        "policy",
+        parameters,
+        packet_bytes=PACKET,
+        initial_cwnd=10 * PACKET,
+        initial_rtt=40 * MS,
+        seed=1,
+        policy=agent and agent.to_bytes(),
+    )
     assert isinstance(controller, cc.PolicyController)
     return controller
 
@@ -301,8 +309,8 @@ def test_it_performs_like_the_agent_steered_from_python(careful: str, competitor
     driven = dataclasses.replace(DUEL, flows=(steered, steered if other is mine else other))
     figures = []
     for seed in range(4):  # against BBR, queues vary between seeds
-        inside = simulate(scenario, "native", seed, 100.0)
-        outside = simulate(driven, "native", seed, 100.0, agent.policy(driven))
+        inside = simulate(scenario, "native", seed=seed, step_ms=100.0)
+        outside = simulate(driven, "native", seed=seed, step_ms=100.0, policy=agent.policy(driven))
         summaries = [trace.summary(after_s=5) for trace in (inside, outside)]
         figures.append([[*(f.throughput_mbps for f in s.flows), s.link.queue_mean_ms] for s in summaries])
     found, expected = np.mean(figures, axis=0)
@@ -321,7 +329,7 @@ def test_the_model_of_its_training_is_that_of_flows_that_it_steers(tmp_path: Fil
     with pytest.raises(ValueError, match="model='bbr'"):
         agent.policy(scenario)
     driven = agent.spec.action.on(scenario)
-    outside = simulate(driven, "native", SEED, 100.0, agent.policy(driven))
+    outside = simulate(driven, "native", seed=SEED, step_ms=100.0, policy=agent.policy(driven))
     for trace in (inside, outside):
         probing = np.where(column(trace, "mode") == PROBE_RTT, column(trace, "cwnd_packets"), math.inf)
         assert probing.min() == 4, "BBR's window in ProbeRTT"

@@ -68,7 +68,14 @@ def test_an_empty_buffer_takes_any_step() -> None:
 
     def add(*took_part: bool) -> None:
         infos = [{"took_part": part, "has_ended": False, "TimeLimit.truncated": False} for part in took_part]
-        buffer.add(seen, seen, np.zeros((3, 2)), np.arange(3.0), np.zeros(3, np.bool_), infos)
+        buffer.add(
+            obs=seen,
+            next_obs=seen,
+            action=np.zeros((3, 2)),
+            reward=np.arange(3.0),
+            done=np.zeros(3, np.bool_),
+            infos=infos,
+        )
 
     add(False, False, False)
     add(False, False, False)

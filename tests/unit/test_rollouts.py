@@ -100,9 +100,9 @@ def test_step_by_step_it_is_the_same_rollout(failing: bool) -> None:
                 noise[step:, flows] += 0.1  # noqa: B023
 
             if env.can_roll:
-                rollout = roll(env, rngs, noise, None, renew)
+                rollout = roll(env, rngs, noise, policy=None, renew=renew)
             else:
-                rollout = roll_steps(env, rngs, noise, lambda seen: np.zeros_like(seen[:, :2]), renew)
+                rollout = roll_steps(env, rngs, noise, policy=lambda seen: np.zeros_like(seen[:, :2]), renew=renew)
             found.append((rollout, noise, sorted(begun)))
     (expected, _, _), (rollout, noise, begun) = found
     if failing:

@@ -75,7 +75,7 @@ def result_of(
         | config,
         "runs": [],
     }
-    return BenchmarkResult(pd.DataFrame(rows), [], [], Path(), plan)
+    return BenchmarkResult(results=pd.DataFrame(rows), failures=[], missing=[], directory=Path(), plan=plan)
 
 
 def run_of(*throughputs_mbps: float, **others: Any) -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ def test_the_fair_power_of_a_trace_is_that_of_the_table() -> None:
     names = {"scenario": "one", "competitor": "mixed", "seed": 3, "key": "-", "trace_hash": "-"}
     rows = pd.DataFrame([names | row for row in measure(trace, after_s=0.5)])
     plan = {"config": {"scenarios": {"one": scenario.to_dict()}, "warmup": 0.25}}
-    table = scores(BenchmarkResult(rows, [], [], Path(), plan))
+    table = scores(BenchmarkResult(results=rows, failures=[], missing=[], directory=Path(), plan=plan))
     sharing = Sharing.of_trace(trace, warmup=0.25)
     assert 0 < sharing.fair_power < 1
     assert len(sharing.shares) == 2

@@ -28,7 +28,9 @@ def shares(rule: str, *flows: Flow) -> list[float]:
     """Return each flow's share of the throughput after 10 s, with the rule steering the agent's flows."""
     agent = scripted_agent(rule)
     scenario = Scenario(rate_mbps=20, buffer_bdp=3, duration_s=40, flows=flows)
-    trace = simulate(scenario, "native", SEED, agent.spec.interval_ms(scenario), agent.policy(scenario))
+    trace = simulate(
+        scenario, "native", seed=SEED, step_ms=agent.spec.interval_ms(scenario), policy=agent.policy(scenario)
+    )
     rates = [flow.throughput_mbps for flow in trace.summary(after_s=10).flows]
     return [rate / sum(rates) for rate in rates]
 

@@ -115,7 +115,14 @@ def test_the_text_of_any_number_is_on_its_side(value: float, form: str, threshol
 )
 def test_a_verdict_can_be_checked_by_what_is_written_beside_it(measured: Estimate, text: str, verdict: str) -> None:
     criterion = Criterion("link_utilisation", "a test", at_least=0.95)
-    judgement = Judgement("s", "s/one", criterion, "bbr", measured, judge(measured, at_least=0.95))
+    judgement = Judgement(
+        suite="s",
+        scenario="s/one",
+        criterion=criterion,
+        competitor="bbr",
+        measured=measured,
+        verdict=judge(measured, at_least=0.95),
+    )
     assert judgement.verdict == verdict
     assert f"{judgement.text}, needed {criterion.needed}" == text
     assert Criterion("link_utilisation", "a test", at_least=0.99996).needed == ">= 99.996%"

@@ -177,7 +177,9 @@ def with_values(result: BenchmarkResult, column: str, values: dict[tuple[str, in
     for (competitor, seed), value in values.items():
         is_it = (results["scenario"] == "beside/duel") & (results["competitor"] == competitor)
         results.loc[is_it & (results["seed"] == seed) & (results["flow"] == 1), column] = value
-    return Verdicts.of(BenchmarkResult(results, [], [], result.directory, result.plan))
+    return Verdicts.of(
+        BenchmarkResult(results=results, failures=[], missing=[], directory=result.directory, plan=result.plan)
+    )
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,9 @@ def test_pooled_scenarios_have_one_verdict_about_their_means(finished: Benchmark
     used = {("busy/slow", 1): 0.2, ("busy/slow", 2): 0.4, ("beside/duel", 1): 0.5, ("beside/duel", 2): 0.7}
     for (scenario, seed), value in used.items():
         results.loc[(results["scenario"] == scenario) & (results["seed"] == seed), "link_utilisation"] = value
-    (one,) = Verdicts.of(BenchmarkResult(results, [], [], finished.directory, plan)).judgements
+    (one,) = Verdicts.of(
+        BenchmarkResult(results=results, failures=[], missing=[], directory=finished.directory, plan=plan)
+    ).judgements
     assert one.scenario == "busy/all"
     # Scenarios are resampled, not seeds: 0.3 and 0.6.
     np.testing.assert_allclose(one.measured, (0.45, 0.3, 0.6, 2))
@@ -238,7 +242,9 @@ def test_a_suite_without_one_of_its_scenarios_does_not_pass(finished: BenchmarkR
     config = finished.plan["config"] | {"suites": {"busy": busy, "beside": beside}}
     config["scenarios"] = scenarios | {"busy/fast": scenarios["busy/slow"]}
     plan = finished.plan | {"config": config}
-    verdicts = Verdicts.of(BenchmarkResult(finished.results, [], [], finished.directory, plan))
+    verdicts = Verdicts.of(
+        BenchmarkResult(results=finished.results, failures=[], missing=[], directory=finished.directory, plan=plan)
+    )
     assert verdicts.verdict("busy", "bbr") == "not run"
     assert verdicts.verdict("beside", "bbr") == "fail"
 

@@ -269,7 +269,7 @@ def test_a_receiver_that_falls_silent_ends_the_flow() -> None:
     fake = FakeReceiver(ENDLESS)
     fake.connect()
     with pytest.raises(ConnectionError, match="has not answered for"):
-        list(transfer._send_intervals(fake.sender, "it", None, 60.0, 0.05))
+        list(transfer._send_intervals(fake.sender, peer="it", seconds=None, interval_s=60.0, timeout_s=0.05))
     fake.close()
 
 

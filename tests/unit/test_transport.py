@@ -36,7 +36,13 @@ class Hand:
     ):
         self.told = _testing.Recording()
         self.told.decision.cwnd = cwnd * PACKET
-        self.sender = _testing.Sender(self.told, int(rtt_ms * MS), size, is_ecn_capable, app_rate_mbps)
+        self.sender = _testing.Sender(
+            self.told,
+            initial_rtt=int(rtt_ms * MS),
+            size_bytes=size,
+            is_ecn_capable=is_ecn_capable,
+            app_rate_mbps=app_rate_mbps,
+        )
 
     def send(self, now: float, count: int | None = None) -> list[Sent]:
         """Return the packets that leave at `now` (ms): all that may, or `count`."""
@@ -878,7 +884,9 @@ def test_marks_are_counted_and_the_first_one_in_a_row_is_acknowledged_at_once():
     marks = [False, False, False, True, True, True, False, True]
     must_ack = []
     for number, is_marked in enumerate(marks):
-        must_ack.append(receiver.on_packet(number * MS, number, number, PACKET, is_marked))
+        must_ack.append(
+            receiver.on_packet(number * MS, number=number, segment=number, bytes=PACKET, is_marked=is_marked)
+        )
         assert receiver.counts()["marked"] == sum(marks[: number + 1]) * PACKET
         if must_ack[-1]:
             assert receiver.write_ack() == [(0, number)]
@@ -932,7 +940,7 @@ class Pipe:
                     self.segments[segment] = size
                     self.arrived += size
                     is_marked = self.marks > 0 and rng.random() < self.marks
-                    if receiver.on_packet(self.now, number, segment, size, is_marked):
+                    if receiver.on_packet(self.now, number, segment, bytes=size, is_marked=is_marked):
                         carry([receiver.write_ack(), receiver.counts()["marked"]])
                 else:
                     assert isinstance(what, list)
@@ -1002,7 +1010,18 @@ LOSSES = st.sampled_from([0.0, 0.01, 0.1, 0.5, 0.9])
     marks=st.sampled_from([0.0, 0.1, 1.0]),
     seed=st.integers(0, 2**32 - 1),
 )
-@example(5000, 10, 0.0, 0.0, [False] * 5 + [True, False, True], 0, None, 20, 0.0, 1)
+@example(
+    size=5000,
+    cwnd=10,
+    loss=0.0,
+    jitter_ms=0.0,
+    fates=[False] * 5 + [True, False, True],
+    quantum=0,
+    rate_mbps=None,
+    handshake_ms=20,
+    marks=0.0,
+    seed=1,
+)
 @settings(max_examples=120, deadline=None, derandomize=True)
 def test_all_bytes_arrive_once_and_in_order_over_any_path(
     size: int,
@@ -1022,7 +1041,7 @@ def test_all_bytes_arrive_once_and_in_order_over_any_path(
         decision = told.decision
         decision.is_paced, decision.pacing_rate, decision.send_quantum = True, int(rate_mbps * 1e6), quantum
     sender = _testing.Sender(told, initial_rtt=handshake_ms * MS, size_bytes=size, is_ecn_capable=True)
-    pipe = Pipe(sender, seed, loss, jitter_ms, fates, marks)
+    pipe = Pipe(sender, seed=seed, loss=loss, jitter_ms=jitter_ms, fates=fates, marks=marks)
     pipe.run()
     assert sum(pipe.segments.values()) == size
     check_told(told, sender)

@@ -85,7 +85,8 @@ def test_the_mean_on_the_wire_is_that_of_the_sizes(sizes: str, packet_bytes: int
     headers = 40 * (np.ceil(drawn / packet_bytes) + 1)
     # The few largest sizes of a sample move its mean, but hardly the headers beside them.
     expected = headers.mean() + 40 / packet_bytes * (mean - drawn.mean())
-    assert mean_wire_bytes(sizes, mean, shape, packet_bytes, 40) - mean == pytest.approx(expected, rel=1e-3)
+    on_the_wire = mean_wire_bytes(sizes, mean, shape, packet_bytes=packet_bytes, header_bytes=40)
+    assert on_the_wire - mean == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("size_bytes", [100, 1500, 10_000, 100_000])
