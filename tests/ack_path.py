@@ -24,7 +24,14 @@ REORDERING = 3
 
 def make(name: str, rtt_ms: float = 40.0, initial_packets: int = 10, seed: int = 1, **parameters: float) -> Controller:
     """Return a controller after a handshake with this RTT."""
-    return _testing.make(name, parameters, PACKET, initial_packets * PACKET, int(rtt_ms * MS), seed)
+    return _testing.make(
+        name,
+        parameters,
+        packet_bytes=PACKET,
+        initial_cwnd=initial_packets * PACKET,
+        initial_rtt=int(rtt_ms * MS),
+        seed=seed,
+    )
 
 
 def ack_event(

@@ -25,7 +25,7 @@ Row = tuple[int | str, ...]
 
 def golden_trace(name: str) -> list[Row]:
     """Return some rows of the trace, with the columns of `COLUMNS`."""
-    controller = make_controller(name, {}, PACKET, 10 * PACKET, 30 * MS, 42)
+    controller = make_controller(name, {}, packet_bytes=PACKET, initial_cwnd=10 * PACKET, initial_rtt=30 * MS, seed=42)
     # The buffer of one BDP overflows by itself; every 1500th packet is lost as well.
     path = Path(controller, rate_mbps=20, rtt_ms=30, buffer_packets=75, lose=lambda number: number % 1500 == 1499)
     digest = hashlib.sha256()

@@ -177,7 +177,7 @@ def interrupt(case: Case, number: signal.Signals, moment: str, folder: Path) -> 
             send(process.pid, number)
         wait_for(lambda: process.poll() is not None, "its end")
         return [
-            *_wrong_end(case, number, begins, process.returncode, folder, earlier),
+            *_wrong_end(case, number, moment=begins, status=process.returncode, folder=folder, earlier=earlier),
             *_left_behind(list(begun.values())),
             *_broken_files(folder),
         ]

@@ -114,7 +114,15 @@ def make_controller(
 ) -> cc.Controller:
     """`cc.make`, with a policy for the controller that runs one."""
     policy = FIXED if name == "policy" else None
-    return cc.make(name, parameters, packet_bytes, initial_cwnd, initial_rtt, seed, policy)
+    return cc.make(
+        name,
+        parameters,
+        packet_bytes=packet_bytes,
+        initial_cwnd=initial_cwnd,
+        initial_rtt=initial_rtt,
+        seed=seed,
+        policy=policy,
+    )
 
 
 class ByHand:

@@ -18,7 +18,12 @@ def random_scenario(rng: random.Random, engine: str = "native") -> Scenario:
     """Return a scenario; those for ns-3 last longer and leave out what takes it minutes."""
     is_native = engine == "native"
     rate_mbps = rng.choice([0.5, 2.0, 8.0, *[20.0, 100.0] * is_native])
-    duration_s = (rng.uniform(0.3, 3) if rate_mbps < 50 else rng.uniform(0.05, 0.3)) if is_native else rng.uniform(2, 5)
+    if not is_native:
+        duration_s = rng.uniform(2, 5)
+    elif rate_mbps < 50:
+        duration_s = rng.uniform(0.3, 3)
+    else:
+        duration_s = rng.uniform(0.05, 0.3)
     # ns-3 takes a minute for some scenarios of 24,000 packets a second.
     packet_bytes = rng.choice([64 if is_native or rate_mbps < 10 else 476, 476, 1000, 1448, *[9000] * is_native])
     # Further links are up to ten times slower or twice as fast.

@@ -21,7 +21,14 @@ CONTROLLERS = sorted(_controllers.controllers())
 def random_stream(name: str, seed: int, acks: int = 300) -> list[tuple[int, int, bool]]:
     """Return (window, pacing rate, has the ACK a sample) along a random stream of ACKs, losses, timeouts and pauses."""
     rng = random.Random(seed)
-    controller = make_controller(name, {}, PACKET, 10 * PACKET, rng.choice([0, rng.randint(1, 10**9)]), seed)
+    controller = make_controller(
+        name,
+        {},
+        packet_bytes=PACKET,
+        initial_cwnd=10 * PACKET,
+        initial_rtt=rng.choice([0, rng.randint(1, 10**9)]),
+        seed=seed,
+    )
     now, delivered, sent, in_flight = 0, 0, 10 * PACKET, 10 * PACKET
     history = [(0, 0)]
     decisions = []
@@ -101,7 +108,8 @@ def resume(name: str, app_packets: int, limited_s: float) -> list[float]:
     Its window in packets when that second begins, and the largest in it; the packets that are acknowledged in it.
     """
     parameters = {"min_rtt_window_s": 3600.0} if name in DIFFER_AFTER_PROBE_RTT else {}
-    path = Path(make_controller(name, parameters, PACKET, 10 * PACKET, 40 * MS), rate_mbps=8, buffer_packets=50)
+    controller = make_controller(name, parameters, packet_bytes=PACKET, initial_cwnd=10 * PACKET, initial_rtt=40 * MS)
+    path = Path(controller, rate_mbps=8, buffer_packets=50)
     path.run_until(7000)
     path.app_packets = app_packets
     path.run_until(7000 + 1000 * limited_s)

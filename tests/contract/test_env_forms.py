@@ -507,11 +507,10 @@ class TestDisabledAutoreset:
 
 @pytest.mark.parametrize("form", [BottleneckEnv, BottleneckVectorEnv, SharedPolicyVecEnv])
 def test_a_running_environment_cannot_be_pickled(form: Any) -> None:
-    env = (
-        form(EpisodeSpec(SHORT, engine="native"))
-        if form is SharedPolicyVecEnv
-        else form(scenario=SHORT, engine="native")
-    )
+    if form is SharedPolicyVecEnv:
+        env = form(EpisodeSpec(SHORT, engine="native"))
+    else:
+        env = form(scenario=SHORT, engine="native")
     pickle.loads(pickle.dumps(env)).reset()
     env.reset()
     with pytest.raises(TypeError, match="a running environment cannot be pickled"):

@@ -256,7 +256,13 @@ class TestWhatIsKnown:
             def lie(self, rows: Rows) -> Rows:
                 flows = rows.flows * 3.0 + 7.0
                 flows[self.truth] = rows.flows[self.truth]
-                return Rows(rows.time_s, flows, rows.link * 3.0 + 7.0, rows.is_over, rows.is_complete)
+                return Rows(
+                    time_s=rows.time_s,
+                    flows=flows,
+                    link=rows.link * 3.0 + 7.0,
+                    is_over=rows.is_over,
+                    is_complete=rows.is_complete,
+                )
 
         for flow in PAIR.agent_flows:
             agent = f"flow_{flow}"

@@ -22,7 +22,7 @@ def test_random_scenarios_are_possible(name: str, runs: int, seed: int) -> None:
             for _ in range(2 if name == "native" else 1):
                 gains = random.Random(run)
                 policy = lambda flow, rows, gains=gains: (gains.uniform(0.1, 9), gains.uniform(0.1, 5))  # noqa: E731
-                trace = simulate(scenario, engine, run, step_ms, policy)
+                trace = simulate(scenario, engine, seed=run, step_ms=step_ms, policy=policy)
                 hashes.add(trace.hash)
             assert len(hashes) == 1
             assert_possible(trace)

@@ -253,7 +253,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bbrgym-storm-") as folder:
         temporary = Path(folder) / "tmp"
         temporary.mkdir()
-        storm = Storm(options.seed, limits, FORMS, Watch(temporary), _has_linux())
+        storm = Storm(seed=options.seed, limits=limits, forms=FORMS, watch=Watch(temporary), has_linux=_has_linux())
         began, index = time.monotonic(), 0
         if options.only is not None:
             storm.run(options.only)

@@ -7,7 +7,7 @@ import random
 import shutil
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -460,7 +460,11 @@ def damage_json(data: bytes, rng: random.Random) -> bytes:
 
 
 def _places(content: Any) -> Iterator[tuple[Any, Any]]:
-    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(content, dict):
+        items = content.items()
+    elif isinstance(content, list):
+        items = enumerate(content)
     for key, value in items:
         yield content, key
         yield from _places(value)

@@ -100,7 +100,7 @@ def test_chance_is_two_standard_errors(hashes: str, different: int) -> None:
     """A seed that changes nothing makes nothing more certain."""
     near = [_run(queue_ms=value) for value in (18.0, 20.0, 22.0)]  # standard deviation 2
     runs = [_run(queue_ms=20.0, trace_hash=name) for name in hashes]
-    found = agreement.difference(QUEUE, SCENARIO, runs, runs, near)
+    found = agreement.difference(QUEUE, SCENARIO, reference=runs, native=runs, neighbours=near)
     assert found.chance == pytest.approx(2 * 2.0 * math.sqrt(1 / different + 1 / 3) / 20.0)
     assert found.is_chance
 
@@ -108,10 +108,15 @@ def test_chance_is_two_standard_errors(hashes: str, different: int) -> None:
 def test_chance_is_judged_by_the_neighbours() -> None:
     """One run of a chaotic scenario is a draw: that it is far from ns-3 says less than that many are."""
     near = [_run(queue_ms=value) for value in (18.0, 20.0, 22.0)]
-    found = agreement.difference(QUEUE, SCENARIO, [_run(queue_ms=21.0)], [_run(queue_ms=40.0)], near)
+    found = agreement.difference(
+        QUEUE, SCENARIO, reference=[_run(queue_ms=21.0)], native=[_run(queue_ms=40.0)], neighbours=near
+    )
     assert found.from_neighbours == pytest.approx(1 / 21)
     assert (found.is_above_limit, found.is_chance) == (True, True)
-    assert not agreement.difference(QUEUE, SCENARIO, [_run(queue_ms=30.0)], [_run(queue_ms=20.0)], near).is_chance
+    found = agreement.difference(
+        QUEUE, SCENARIO, reference=[_run(queue_ms=30.0)], native=[_run(queue_ms=20.0)], neighbours=near
+    )
+    assert not found.is_chance
 
 
 # Causes

@@ -51,10 +51,10 @@ def row(power: float, *mbps: float) -> list[dict[str, Any]]:
 def test_scores_harm_and_regret_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = draw_scenarios(1)[0].scenario
     draws = (
-        Draw("typical-01", scenario, 1),
-        Draw("wide-01", scenario, 2),
-        Draw("cubic-01", scenario, 3, (0,), "cubic"),
-        Draw("bbr-01", scenario, 4, (0,), "bbr"),
+        Draw("typical-01", scenario, seed=1),
+        Draw("wide-01", scenario, seed=2),
+        Draw("cubic-01", scenario, seed=3, roles=(0,), victim="cubic"),
+        Draw("bbr-01", scenario, seed=4, roles=(0,), victim="bbr"),
     )
     monkeypatch.setattr(league, "draws", lambda: draws)
     monkeypatch.setattr(league, "competitors", lambda: [Competitor(name, name) for name in ("policy", "bbr", "vegas")])

@@ -18,7 +18,7 @@ def test_the_hash_of_a_result_is_of_its_environment() -> None:
 
 
 def test_the_hash_of_a_training_is_of_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    ppo, sac, constant = (Driver(SINGLE, *of) for of in (("ppo", "1"), ("sac", "1"), ("constant", "0,0")))
+    ppo, sac, constant = Driver(SINGLE, "ppo", "1"), Driver(SINGLE, "sac", "1"), Driver(SINGLE, "constant", "0,0")
     before = ppo.code, sac.code, constant.code
     assert len(set(before)) == 3
     monkeypatch.setitem(newcomer.STEPS, "ppo", 300_000)

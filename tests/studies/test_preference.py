@@ -33,7 +33,10 @@ BENCHMARK: dict[str, Any] = {
 
 
 def point(share: float, queue_ms: float) -> Point:
-    return Point(*(Estimate(value, value, value, 1) for value in (share, queue_ms)))
+    return Point(
+        share=Estimate(share, share, share, 1),
+        queue_ms=Estimate(queue_ms, queue_ms, queue_ms, 1),
+    )
 
 
 def test_a_point_is_beyond_if_no_preference_has_its_share_and_its_queue() -> None:

@@ -55,10 +55,23 @@ def test_what_fails_has_its_worst_scenario() -> None:
 
     def judged(competitor: str, scenario: str, value: float, verdict: Any) -> Judgement:
         measured = Estimate(value, value, value, 1)
-        return Judgement("busy", f"busy/{scenario}", suite.criteria[0], competitor, measured, verdict)
+        return Judgement(
+            suite="busy",
+            scenario=f"busy/{scenario}",
+            criterion=suite.criteria[0],
+            competitor=competitor,
+            measured=measured,
+            verdict=verdict,
+        )
 
     of_bbr = [("a", 0.4, "fail"), ("b", 0.3, "fail"), ("c", 0.5, "unclear"), ("d", 0.9, "pass")]
-    result = BenchmarkResult(pd.DataFrame(), [], [], Path(), {"config": BENCHMARK | {"warmup": 0.25}})
+    result = BenchmarkResult(
+        results=pd.DataFrame(),
+        failures=[],
+        missing=[],
+        directory=Path(),
+        plan={"config": BENCHMARK | {"warmup": 0.25}},
+    )
     judgements = (judged("cubic", "a", 0.9, "pass"), *(judged("bbr", *found) for found in of_bbr))
     blocks = rfc9743.verdict_blocks(Verdicts(result, {"busy": suite}, ("bbr", "cubic"), judgements))
     assert "| 6 | a busy link | link utilisation | >= 50% | bbr 30.0% (b) |" in blocks[-1].splitlines()
