@@ -24,7 +24,8 @@ from bbrgym.agents.tracking import Tracker
 from bbrgym.baselines.policy_file import Network
 from bbrgym.envs.columns import LINK_COLUMNS
 from bbrgym.envs.engine import EngineError
-from bbrgym.envs.episode import Episodes, EpisodeSpec
+from bbrgym.envs.episode import Episodes
+from bbrgym.envs.episode_spec import EpisodeSpec
 
 LOGGER = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from bbrgym.baselines.policy_file import ACTIVATIONS
 from bbrgym.checks import check_integer, check_name, check_number, keep_integers
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.sharing import check_measured
 
 ALGORITHMS: Final[dict[str, tuple[str, ...]]] = {

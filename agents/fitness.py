@@ -13,7 +13,7 @@ from bbrgym._native import took_part
 from bbrgym.agents.config import SearchConfig
 from bbrgym.envs.engine import whole_nanoseconds
 from bbrgym.envs.engine_batch import EngineBatch, RolloutBatch
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.reward import CONDITIONS, RewardContext, conditions_of
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import Sharing

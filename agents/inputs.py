@@ -10,7 +10,8 @@ import numpy as np
 
 from bbrgym.baselines.policy_file import Array
 from bbrgym.envs.engine import EngineError
-from bbrgym.envs.episode import Episodes, EpisodeSpec
+from bbrgym.envs.episode import Episodes
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.observation import standardisation
 
 INPUT_EPISODES: Final = 16

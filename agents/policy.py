@@ -15,7 +15,8 @@ import numpy.typing as npt
 from bbrgym._controllers import PolicyNetwork
 from bbrgym.agents.scripted import RULES, BacklogRule
 from bbrgym.baselines.policy_file import SCRIPTED, Array, Network, StoredPolicy, content_hash, read_policy
-from bbrgym.envs.episode import EpisodeSpec, policy_of
+from bbrgym.envs.episode import policy_of
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Policy
 from bbrgym.files import DAMAGES, damage

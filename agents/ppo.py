@@ -37,7 +37,8 @@ from bbrgym.agents.inputs import INPUT_EPISODES, measure_inputs
 from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Array, Network
 from bbrgym.checks import check_integer
-from bbrgym.envs.episode import Episodes, EpisodeSpec
+from bbrgym.envs.episode import Episodes
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.rollouts import Rollout, roll, roll_steps
 
 OUTPUT_SCALE: Final = 0.1

@@ -26,7 +26,7 @@ from bbrgym.agents.replay import FlowReplayBuffer
 from bbrgym.agents.wrappers import StandardiseObservation
 from bbrgym.baselines.policy_file import ACTIVATIONS
 from bbrgym.checks import check_integer, check_keys, check_name
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
 ARGUMENTS: Final = tuple(

@@ -28,7 +28,7 @@ from bbrgym.agents.policy import Agent
 from bbrgym.agents.searched_weights import Weights, searched_weights
 from bbrgym.baselines.policy_file import Array, Network, StoredPolicy
 from bbrgym.checks import check_integer
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.scenario import Scenario
 
 _EVALUATED: Final = 64

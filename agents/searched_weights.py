@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bbrgym.agents.config import SearchConfig
 from bbrgym.baselines.policy_file import Array, Network, StoredPolicy, read_policy
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 
 Weights = npt.NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import ALGORITHMS, EXPERIMENT, PPOConfig, SearchConfig, TrainConfig
 from bbrgym.agents.tracking import TrackingConfig, read_run
 from bbrgym.checks import check_integer, check_name, read_record
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.extras import require
 from bbrgym.files import check_folder
 from bbrgym.overrides import command

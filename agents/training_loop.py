@@ -20,7 +20,7 @@ from bbrgym.agents.provenance import run_name
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.baselines.policy_file import FOLDERS
 from bbrgym.envs.engine import EngineError
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.extras import optional
 from bbrgym.overrides import command
 

@@ -20,7 +20,7 @@ from bbrgym.agents.tracking import Tracker
 from bbrgym.baselines import registry
 from bbrgym.benchmark.metrics import COMPLETION, MOST_FLOWS_ALONE, measure
 from bbrgym.checks import check_keys, check_name, check_number, check_seeds
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.sharing import check_measured
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.envs.trace_file import save_trace

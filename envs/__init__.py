@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import gymnasium
 
 from bbrgym.envs.engine import register_engine
-from bbrgym.envs.episode import AnyScenario, EpisodeSpec
+from bbrgym.envs.episode_spec import AnyScenario, EpisodeSpec
 from bbrgym.envs.named import scenario_names
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ def parallel_env(
         render_mode: None, "human", "ansi" or "rgb_array", as of `BottleneckEnv`.
         inactive_agents: what agents are while their flows are inactive: "neutral" (present, with a neutral observation,
             reward 0 and an ignored action) or "absent".
-        parts: the other arguments of `bbrgym.envs.episode.EpisodeSpec`: `observation`, `action`, `reward`, `step_ms`,
-            `step_rtts`, `engine`, `engine_options`.
+        parts: the other arguments of `bbrgym.envs.episode_spec.EpisodeSpec`: `observation`, `action`, `reward`,
+            `step_ms`, `step_rtts`, `engine`, `engine_options`.
 
     Raises:
         ModuleNotFoundError: PettingZoo is not installed; the message says what to do.

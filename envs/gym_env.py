@@ -14,7 +14,8 @@ from bbrgym.baselines import registry
 from bbrgym.checks import check_name
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import OneThread, in_one_thread
-from bbrgym.envs.episode import AnyScenario, Episodes, EpisodeSpec, to_plain
+from bbrgym.envs.episode import Episodes
+from bbrgym.envs.episode_spec import AnyScenario, EpisodeSpec, to_plain
 from bbrgym.envs.info import Info
 from bbrgym.envs.render import agent_text, check_render_mode, draw_agent
 from bbrgym.envs.scenario import Flow, Scenario
@@ -146,8 +147,8 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
             several.
         render_mode: None, "human" (each reset and step prints a line), "ansi" (`render` returns that line), or
             "rgb_array" (a plot of the episode so far; needs matplotlib).
-        parts: the other arguments of `bbrgym.envs.episode.EpisodeSpec`: `observation`, `action`, `reward`, `step_ms`,
-            `step_rtts`, `engine`, `engine_options`.
+        parts: the other arguments of `bbrgym.envs.episode_spec.EpisodeSpec`: `observation`, `action`, `reward`,
+            `step_ms`, `step_rtts`, `engine`, `engine_options`.
 
     Raises:
         ValueError: an argument is bad; the message names the bad value and the good ones.

@@ -18,7 +18,8 @@ from bbrgym.checks import check_name
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import OneThread, in_one_thread
-from bbrgym.envs.episode import Episodes, EpisodeSpec, StepResult
+from bbrgym.envs.episode import Episodes, StepResult
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.info import Info, Record
 from bbrgym.envs.render import check_render_mode, draw_episode, flow_text, link_text
 from bbrgym.envs.scenario import Flow, Scenario

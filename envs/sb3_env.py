@@ -13,7 +13,8 @@ from gymnasium.utils import seeding
 from bbrgym._controllers import PolicyNetwork
 from bbrgym.checks import check_integer
 from bbrgym.envs.engine import EngineError, OneThread, in_one_thread
-from bbrgym.envs.episode import Episodes, EpisodeSpec
+from bbrgym.envs.episode import Episodes
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.info import Info, Record
 from bbrgym.envs.rollouts import Rollout, begin_episodes, roll
 from bbrgym.envs.scenario import Scenario

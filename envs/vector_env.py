@@ -15,7 +15,8 @@ from gymnasium.vector.utils import batch_space
 
 from bbrgym.checks import check_integer, check_name
 from bbrgym.envs.engine import OneThread, in_one_thread
-from bbrgym.envs.episode import AnyScenario, Episodes, StepResult
+from bbrgym.envs.episode import Episodes, StepResult
+from bbrgym.envs.episode_spec import AnyScenario
 from bbrgym.envs.gym_env import DEFAULT_SCENARIO, HasSpec, one_agent_options, one_agent_spec
 from bbrgym.envs.info import Info, Record
 from bbrgym.envs.render import agent_text, check_render_mode, draw_agent

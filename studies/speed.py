@@ -38,7 +38,7 @@ from bbrgym.benchmark.run import run_benchmark
 from bbrgym.cores import available_cores
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.ns3.engine import Ns3Engine
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.executors import EXECUTORS, ExecutorConfig, make_executor

@@ -12,7 +12,7 @@ from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Network
 from bbrgym.baselines.registry import defaults
 from bbrgym.envs.columns import FLOW_COLUMNS
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.observation import PREFERENCE, History, tabulate
 
 PINNED: dict[str, Any] = {

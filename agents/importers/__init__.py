@@ -14,7 +14,7 @@ import numpy.typing as npt
 from bbrgym.agents.importers.foreign import ForeignModel
 from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Array
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.files import DAMAGES, damage
 
 

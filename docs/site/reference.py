@@ -34,7 +34,7 @@ API: Final[dict[str, tuple[str, str]]] = {
     "environments": (
         "[Environments](../environments.md) has an overview.",
         "envs.gym_env.BottleneckEnv envs.vector_env.BottleneckVectorEnv envs.parallel_env "
-        "envs.sb3_env.SharedPolicyVecEnv envs.episode.EpisodeSpec envs.distribution.Distribution "
+        "envs.sb3_env.SharedPolicyVecEnv envs.episode_spec.EpisodeSpec envs.distribution.Distribution "
         "envs.observation.Observation envs.action.Action envs.reward.Reward",
     ),
     "agents and benchmarks": (

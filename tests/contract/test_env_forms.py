@@ -27,7 +27,8 @@ from bbrgym.envs import NS3GYM_ID, environment_ids
 from bbrgym.envs.action import Action
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineError
-from bbrgym.envs.episode import EpisodeSpec, policy_of
+from bbrgym.envs.episode import policy_of
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.gym_env import DEFAULT_SCENARIO, BottleneckEnv
 from bbrgym.envs.info import INFO_KEYS
 from bbrgym.envs.named import named_scenario, scenario_names

@@ -18,7 +18,8 @@ from waiting import HANG_S, is_running, wait_for
 
 from bbrgym import EngineError, Flow, Scenario
 from bbrgym.envs.engine import Rows
-from bbrgym.envs.episode import FAILURES_IN_A_ROW, EpisodeSpec
+from bbrgym.envs.episode import FAILURES_IN_A_ROW
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.gym_env import BottleneckEnv
 from bbrgym.envs.native.engine import NativeEngine
 from bbrgym.envs.pettingzoo_env import BottleneckParallelEnv

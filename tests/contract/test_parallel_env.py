@@ -19,7 +19,7 @@ import bbrgym
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import Rows
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.info import INFO_KEYS
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.pettingzoo_env import BottleneckParallelEnv

@@ -22,7 +22,7 @@ from bbrgym.agents.train import TrainConfig
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.cli import COMMANDS
 from bbrgym.envs import scenario
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.linux import engine as linux_engine
 from bbrgym.executors import EXECUTORS, ExecutorConfig
 

@@ -9,7 +9,7 @@ import pytest
 
 import bbrgym
 from bbrgym import Flow, Scenario
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.native.engine import NativeEngine
 
 SCENARIO = Scenario(duration_s=0.3, flows=(Flow("agent"), Flow("bbr")))

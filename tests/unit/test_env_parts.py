@@ -19,7 +19,7 @@ from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import Rows
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.ns3gym import server
 from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, PREFERENCE, History, Observation, first_gains, tabulate
 from bbrgym.envs.reward import CONDITIONS, TERMS, Reward

@@ -14,7 +14,8 @@ from traces import flow_column
 from bbrgym import Flow, Scenario, simulate
 from bbrgym.envs.action import CWND_SCALES, Action
 from bbrgym.envs.distribution import Distribution
-from bbrgym.envs.episode import EpisodeSpec, policy_of
+from bbrgym.envs.episode import policy_of
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.gym_env import BottleneckEnv
 from bbrgym.envs.native.engine import NativeEngine
 from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation

@@ -25,7 +25,7 @@ from traces import SCENARIO, run
 from waiting import is_running, wait_for
 
 from bbrgym.envs.engine import EngineError, EngineUnavailableError, check_is_available, make_engine
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.ns3.engine import Ns3Engine
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.scenario import Flow, Scenario

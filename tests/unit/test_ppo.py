@@ -18,7 +18,7 @@ from bbrgym.agents.policy import Agent
 from bbrgym.agents.ppo import PPO
 from bbrgym.agents.train import resume
 from bbrgym.envs.engine import EngineError
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 

@@ -7,7 +7,7 @@ from training import SAC
 
 from bbrgym.agents.replay import FlowReplayBuffer
 from bbrgym.agents.sac import make_model
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
 SCENARIO: dict[str, Any] = {

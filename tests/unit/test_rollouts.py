@@ -12,7 +12,8 @@ from test_native_vector import DRAWN, EVERYTHING, PAIR
 from bbrgym import _native
 from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Network
-from bbrgym.envs.episode import Episodes, EpisodeSpec
+from bbrgym.envs.episode import Episodes
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.rollouts import Rollout, roll, roll_steps
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv

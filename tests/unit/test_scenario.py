@@ -16,7 +16,7 @@ from random_scenarios import random_scenario
 from bbrgym import Flow, Scenario, _testing, simulate
 from bbrgym.envs import scenario as scenario_module
 from bbrgym.envs.action import Action
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.scenario import LEFT_OUT

@@ -20,7 +20,8 @@ from bbrgym.agents.fitness import CandidateRuns
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.tracking import read_metrics
 from bbrgym.agents.train import TrainResult, resume, train
-from bbrgym.envs.episode import Episodes, EpisodeSpec
+from bbrgym.envs.episode import Episodes
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.native.engine import NativeEngine
 from bbrgym.envs.sharing import Sharing
 

@@ -41,7 +41,7 @@ from bbrgym.agents.train import train
 from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.envs.distribution import Distribution
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.files import write_json
 from bbrgym.interruption import TERMINATED

@@ -50,7 +50,7 @@ from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.agents.train import resume, train
 from bbrgym.benchmark.evaluate import evaluate, read_evaluation
 from bbrgym.envs import environment_ids
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.named import named_scenario
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.files import write_json
