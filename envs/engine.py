@@ -2,6 +2,7 @@
 
 An engine is a folder of its own with a class that implements `Engine`, and one line in `bbrgym.envs.register_engines`.
 Commands, environments, benchmarks and studies make it by its name; tests/contract/test_engine.py is what it must pass.
+The drawing in `bbrgym.envs.episode` shows how environments call it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Many engines at once: one request to all of them, their rows in arrays."""
+"""Many engines at once: one request to all of them, their rows in arrays.
+
+The drawing in `bbrgym.envs.episode` shows how a call goes from `Episodes` through here to each engine, and where it
+waits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,36 @@
-"""The core of every form of the environment: the episodes of a specification in N engines."""
+"""The core of every form of the environment: the episodes of a specification in N engines.
+
+Resets and steps are begun and finished separately, so that all engines work at once. A call goes through three levels:
+
+    Episodes          EngineBatch       NativeBatch: native      SeparateEngines: ns3, linux
+                                        N scenarios in C++       N x Engine                    N x worker process
+    --------          -----------       -------------------      ----------------------------  -----------------------
+
+    begin_resets ---> begin_resets ---> starts scenarios         begin_reset: sends ---------> starts its scenario
+                                                                                                 |
+    finish_resets --> finish ---------> returns at once          finish_reset: WAITS <--- rows --+
+
+    act ------------> begin_steps ----> SIMULATES on one or      steer: keeps the gains
+                                        more threads, WAITS      begin_step: sends ----------> ns3: SIMULATES
+                                        for all of them                                        linux: runs in real time
+                                                                                                 |
+    finish_step ----> finish ---------> returns at once          finish_step: WAITS <---- rows --+
+
+    run ------------> run ------------> SIMULATES many steps     cannot (`Episodes.can_roll`)
+
+    errors:
+    raised, or in <-- {engine: error} < fault of a controller    EngineError, raised by   <--- died, hung or refused
+    StepResult.errors from finish       in C                     begin_... or finish_...
+
+`finish` waits for all that was begun: one `finish_step` can be for steps of some engines and for resets of others. An
+engine that is given as a callable goes the way of ns3 and linux, with or without a worker process.
+
+In a batch, an engine that fails changes nothing for the others. If `Episodes` is healing, the episode of that engine is
+truncated (`StepResult.errors`), and an autoreset that failed is repeated with another draw, until an engine has failed
+`FAILURES_IN_A_ROW` times. In all other cases `finish_resets` or `finish_step` raises an EngineError. Any other
+exception of an engine comes out of the call in which it happens: an interrupt, say, or the ValueError of a scenario
+that it refuses. In both cases all episodes are lost, and resets must come next.
+"""
 
 from __future__ import annotations
 
@@ -112,9 +144,8 @@ class Episodes:
     """Episodes in N engines, one after the other in each, for all K agent flows of their scenarios at once.
 
     Arrays have a row for each of the M = N x K flows; those of an engine are adjacent, in the order of its scenario's
-    flows. Requests are begun and finished separately, so that all engines work at once. While a flow is inactive (it
-    has not started, or has ended) its observation is neutral, its reward is 0, and its actions have no effect, except
-    on the last packets of a sender that is being stopped.
+    flows. While a flow is inactive (it has not started, or has ended) its observation is neutral, its reward is 0, and
+    its actions have no effect, except on the last packets of a sender that is being stopped.
 
     Args:
         spec: what the episodes are made of. Engines are started by their first resets.
@@ -235,7 +266,7 @@ class Episodes:
         return self.last_observations[self._rows_in(reset)]
 
     def act(self, actions: npt.ArrayLike, engines: npt.NDArray[np.intp] | None = None) -> None:
-        """Ask for a step with these actions; `finish_step` waits for it.
+        """Ask for a step with these actions; `finish_step` returns its result.
 
         Args:
             actions: shape (M, 2).
@@ -244,7 +275,6 @@ class Episodes:
         Raises:
             gymnasium.error.ResetNeeded: no episode is running: there was no reset, or the last step ended it or failed.
             ValueError: actions of another shape, or with NaN.
-            EngineError: an engine failed; all episodes are lost.
         """
         gains = self.spec.action.all_gains(actions, self._bdp_packets())
         if gains.shape != self._gains.shape:

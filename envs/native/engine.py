@@ -136,7 +136,7 @@ class NativeBatch:
             self._batch.reset(index, self._converted(scenario, given), seed)
 
     def begin_steps(self, indices: npt.NDArray[np.intp] | None = None, gains: FlowGains | None = None) -> None:
-        """See `EngineBatch`; this call simulates."""
+        """See `EngineBatch`."""
         assert self._batch is not None
         if gains is not None:
             self._batch.set_all_gains(*gains)
@@ -178,7 +178,7 @@ class NativeBatch:
         )
 
     def finish(self) -> dict[int, EngineError]:
-        """Return at once: `begin_steps` has simulated. Only controllers in C fail."""
+        """See `EngineBatch`; only controllers in C fail."""
         if self._batch is None or not self._has_files:
             return {}
         return {index: EngineError(fault) for index, fault in self._batch.faults().items()}
