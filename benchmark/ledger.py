@@ -8,6 +8,7 @@ all that decides its result. A ledger keeps the rows of each job. There are two 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -25,7 +26,7 @@ from bbrgym.benchmark.code import made_with
 from bbrgym.envs.engine import EngineError
 from bbrgym.executors import TaskExecutor, run_in_chunks
 from bbrgym.extras import optional
-from bbrgym.files import DAMAGES, replace_file, user_cache, write_json
+from bbrgym.files import DAMAGES, check_object, replace_file, user_cache, write_json
 
 Rows = list[dict[str, Any]]
 """What a job measures: one row, or one per flow. Values are numbers, texts and lists of numbers."""
@@ -44,6 +45,14 @@ class Job(Protocol):
     @property
     def code(self) -> str:
         """The hash of all that decides its result: code (`bbrgym.benchmark.code`), scenario, settings."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A job that is nothing but its name and its hash."""
+
+    name: str
+    code: str
 
 
 J = TypeVar("J", bound=Job)
@@ -170,6 +179,15 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, np.ndarray) else value
 
 
+def _with_nan(value: Any) -> Any:
+    """Return NaN for the null of JSON."""
+    if isinstance(value, dict):
+        return {name: _with_nan(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_with_nan(one) for one in value]
+    return math.nan if value is None else value
+
+
 class CacheLedger:
     """The user's cache: a JSON file per hash.
 
@@ -185,11 +203,12 @@ class CacheLedger:
         entries = {}
         for job in jobs:
             try:
-                entries[job.name] = Entry(
-                    job.code, list(json.loads((self._folder / f"{job.code}.json").read_text(encoding="utf-8")))
-                )
+                text = (self._folder / f"{job.code}.json").read_text(encoding="utf-8")
+                rows = [check_object(row, "a result") for row in json.loads(text)]
             except DAMAGES:
                 continue
+            if rows:
+                entries[job.name] = Entry(job.code, [_with_nan(row) for row in rows])
         return entries
 
     def keep(self, entries: Mapping[str, Entry]) -> None:

@@ -23,7 +23,9 @@ import pandas as pd
 
 from bbrgym.benchmark import families, score_runs
 from bbrgym.benchmark.candidate import Candidate
+from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.families import VICTIMS, WARMUP, Draw, alone, draw_scenarios
+from bbrgym.benchmark.ledger import CacheLedger, Entry, Measurement
 from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors, hash_policies
 from bbrgym.benchmark.quick_rfc9743 import read_quick_rfc9743
 from bbrgym.benchmark.regret import Regret, regrets
@@ -35,8 +37,6 @@ from bbrgym.benchmark.verdicts import Verdicts
 from bbrgym.checks import check_integer
 from bbrgym.envs import sharing, sharing_meter
 from bbrgym.envs.engine import describe_engine
-from bbrgym.envs.scenario import Scenario
-from bbrgym.files import DAMAGES, check_object, user_cache, write_json
 
 CONSTANT: Final = Competitor(
     "constant",
@@ -450,25 +450,21 @@ def _run_yardsticks(sandbox: Sandbox, draws: Sequence[Draw]) -> tuple[dict[str, 
 
 def _run_cached(sandbox: Sandbox, jobs: Mapping[str, Job]) -> tuple[dict[str, list[Any]], int]:
     """Run jobs of the project's own code, but for those whose results are in the user's cache."""
-    folder = user_cache("score")
-    paths = {name: folder / f"{_key(job)}.json" for name, job in jobs.items()}
-    found: dict[str, list[Any]] = {}
-    for name, path in paths.items():
-        try:
-            results = json.loads(path.read_text(encoding="utf-8"))
-            if len(results) != len(jobs[name].seeds):
-                continue
-            found[name] = [check_object(one, "a result") for one in results]
-        except DAMAGES:
-            continue
-    todo = [name for name in jobs if name not in found]
+    ledger = CacheLedger("score")
+    kept = {
+        name: entry.rows
+        for name, entry in ledger.load(Measurement(name, _key(job)) for name, job in jobs.items()).items()
+        if len(entry.rows) == len(jobs[name].seeds)
+    }
+    todo = [name for name in jobs if name not in kept]
+    new = {}
     for name, reply in zip(todo, sandbox.run([jobs[name] for name in todo]), strict=True):
         if reply.error is not None:
             raise RuntimeError(f"{name}: {reply.error}")
-        found[name] = reply.results
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(paths[name], reply.results)
-    return {name: found[name] for name in jobs}, len(jobs) - len(todo)
+        new[name] = reply.results
+        ledger.keep({name: Entry(_key(jobs[name]), reply.results)})
+    found = kept | new
+    return {name: found[name] for name in jobs}, len(kept)
 
 
 def _key(job: Job) -> str:
@@ -484,12 +480,8 @@ def _key(job: Job) -> str:
 
 @cache
 def _code_hash() -> str:
-    digest = hashlib.sha256()
-    for module in (families, score_runs, sharing, sharing_meter):
-        digest.update(inspect.getsource(module).encode())
-    competitor = Competitor("bbr", "bbr")
-    engine = Benchmark("code", {"one": Scenario()}, (competitor,)).code_hash()
-    return f"{digest.hexdigest()[:16]} {engine} {sys.version_info[:2]}"
+    sources = [inspect.getsource(module) for module in (families, score_runs, sharing, sharing_meter)]
+    return code_hash("native", also=json.dumps([*sources, sys.version_info[:2]]))
 
 
 def _harms(

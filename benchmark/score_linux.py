@@ -16,7 +16,7 @@ import yaml
 
 from bbrgym.baselines.registry import LINUX_PREFIX, linux_controls
 from bbrgym.benchmark.candidate import Candidate
-from bbrgym.benchmark.code import metrics_hash
+from bbrgym.benchmark.ledger import CacheLedger, Entry
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.plan import Benchmark, Run
 from bbrgym.benchmark.statistics import Estimate
@@ -24,7 +24,6 @@ from bbrgym.benchmark.verdicts import NOT_RUN, NOT_TESTED, Judgement, Verdicts
 from bbrgym.checks import check_name
 from bbrgym.envs.engine import Engine, EngineError, EngineUnavailableError, make_engine
 from bbrgym.envs.trace import simulate
-from bbrgym.files import DAMAGES, read_object, user_cache, write_json
 
 CriterionVerdict = Literal["pass", "fail", "unclear", "not counted"]
 
@@ -143,14 +142,16 @@ def score_on_linux(
     errors: dict[str, str] = {}
     cached = 0
     runs = benchmark.runs()
+    ledger = CacheLedger("score")
     options = {**benchmark.engine, "timeout_s": _TIMEOUT_S}
     with closing(engine_factory(**options)) as engine:
         for number, run in enumerate(runs, 1):
             if run.key in measured:  # the candidate is its own reference
                 continue
-            path = user_cache("score") / f"linux-{run.key}-{metrics_hash()}.json"
-            if run.competitor != OWN and (known := _load(path)) is not None:
-                measured[run.key] = known
+            known = ledger.load([run]) if run.competitor != OWN else {}
+            if run.name in known:
+                rows = known[run.name].rows
+                measured[run.key] = {"trace_hash": rows[0]["trace_hash"], "rows": rows}
                 cached += 1
                 continue
             if len(errors) >= MOST_FAILURES:
@@ -171,8 +172,8 @@ def score_on_linux(
             else:
                 measured[run.key] = found
                 if run.competitor != OWN:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    write_json(path, found)
+                    rows = [{"trace_hash": found["trace_hash"], **row} for row in found["rows"]]
+                    ledger.keep({run.name: Entry(run.code, rows)})
     verdicts = Verdicts.of_runs(benchmark, measured)
     return LinuxScore(
         candidate,
@@ -207,15 +208,6 @@ def _measured(run: Run, engine: Engine, benchmark: Benchmark) -> dict[str, Any]:
             return {"trace_hash": trace.hash, "rows": rows}
         found = {"flaw": trace.flaw}
     return found
-
-
-def _load(path: Any) -> dict[str, Any] | None:
-    try:
-        found = read_object(path, rows=list, trace_hash=str)
-        rows = [{name: math.nan if value is None else value for name, value in row.items()} for row in found["rows"]]
-    except DAMAGES:
-        return None
-    return {**found, "rows": rows} if rows else None
 
 
 def _read(only: str | None) -> tuple[dict[str, Any], dict[str, str]]:

@@ -29,7 +29,7 @@ class Criterion:
     """What a metric must be in each scenario of a suite.
 
     Attributes:
-        metric: a column of `bbrgym.benchmark.tables.run_table`, or one of `FIGURES`.
+        metric: a column of `bbrgym.benchmark.tables.run_table`, or one of `DERIVED`.
         because: why this is the threshold, with the source.
         at_least: what the metric must at least be; None if only `at_most` is given.
         at_most: what it must at most be.
@@ -47,8 +47,8 @@ class Criterion:
     def from_dict(cls, plain: Mapping[str, Any]) -> Criterion:
         """Make a criterion of plain types."""
         criterion = read_record(cls, "a criterion", {"metric": "", "because": ""} | dict(plain))
-        if criterion.metric not in FIGURES and find_metric(criterion.metric) is None:
-            check_name("metric of a criterion", criterion.metric, [*METRICS, *FIGURES])
+        if criterion.metric not in DERIVED and find_metric(criterion.metric) is None:
+            check_name("metric of a criterion", criterion.metric, [*METRICS, *DERIVED])
         for name in ("at_least", "at_most"):
             check_number(name, getattr(criterion, name), or_none=True)
         if criterion.at_least is None and criterion.at_most is None:
@@ -60,9 +60,9 @@ class Criterion:
         return criterion
 
     @property
-    def figure(self) -> Metric:
+    def described(self) -> Metric:
         """The metric's label, unit and format, before it is divided."""
-        metric = FIGURES[self.metric].metric if self.metric in FIGURES else find_metric(self.metric)
+        metric = DERIVED[self.metric].metric if self.metric in DERIVED else find_metric(self.metric)
         assert metric is not None
         return metric
 
@@ -71,17 +71,17 @@ class Criterion:
         """`link utilisation over newreno's`, with the unit if there is one."""
         if self.than is not None:
             return f"{self._name} over that with {self.than}"
-        return f"{self._name} ({self.figure.unit})" if self.figure.unit else self._name
+        return f"{self._name} ({self.described.unit})" if self.described.unit else self._name
 
     @property
     def _name(self) -> str:
         flow = self.metric[self.metric.find("[") :] if self.metric.endswith("]") else ""
-        return f"{self.figure.label} of flow {flow[1:-1]}" if flow else self.figure.label
+        return f"{self.described.label} of flow {flow[1:-1]}" if flow else self.described.label
 
     @property
     def form(self) -> str:
         """How values are written, for `bbrgym.benchmark.statistics.number_text`."""
-        return "" if self.than is not None else self.figure.form
+        return "" if self.than is not None else self.described.form
 
     @property
     def thresholds(self) -> list[float]:
@@ -170,7 +170,7 @@ def write_roles(roles: tuple[int, ...] | None) -> list[int] | str:
 
 
 @dataclass(frozen=True)
-class Figure:
+class DerivedMetric:
     """A metric of a run for criteria, and how it follows from the rows of the flows."""
 
     metric: Metric
@@ -238,29 +238,29 @@ def _over_tcp(rows: FlowRows, scenario: Scenario) -> float:
     return float(sum(ratios) / len(rows))
 
 
-FIGURES: Final[dict[str, Figure]] = {
-    "convergence_s": Figure(
+DERIVED: Final[dict[str, DerivedMetric]] = {
+    "convergence_s": DerivedMetric(
         dataclasses.replace(
             METRICS["convergence_s"],
             meaning="time from the last flow's start to a lasting fair share, or to the end if there is none",
         ),
         partial(_or_rest_s, "convergence_s"),
     ),
-    "equilibrium_s": Figure(
+    "equilibrium_s": DerivedMetric(
         dataclasses.replace(
             METRICS["equilibrium_s"],
             meaning="time to lastingly equal shares of the two halves of the flows, or to the end if there is none",
         ),
         partial(_or_rest_s, "equilibrium_s"),
     ),
-    "evenness": Figure(
+    "evenness": DerivedMetric(
         Metric("evenness", "", "smaller over larger of the first and the last flow's throughput", True), _evenness
     ),
-    "smallest_share": Figure(
+    "smallest_share": DerivedMetric(
         Metric("smallest share over the equal share", "", "smallest of the flows' shares over the equal share", True),
         _smallest_share,
     ),
-    "completion_s": Figure(
+    "completion_s": DerivedMetric(
         Metric(
             "completion time",
             unit="s",
@@ -269,14 +269,14 @@ FIGURES: Final[dict[str, Figure]] = {
         ),
         _completion_s,
     ),
-    "packets_per_rtt": Figure(
+    "packets_per_rtt": DerivedMetric(
         Metric("packets sent per base RTT", "", "packets that a flow sends per base RTT, mean of the flows", None),
         _packets_per_rtt,
     ),
-    "send_ratio": Figure(
+    "send_ratio": DerivedMetric(
         Metric("sending rate over the link's rate", "", "payload sent over what the link can carry", None), _send_ratio
     ),
-    "fair_power": Figure(
+    "fair_power": DerivedMetric(
         Metric(
             "fair power",
             unit="",
@@ -286,7 +286,7 @@ FIGURES: Final[dict[str, Figure]] = {
         ),
         _fair_power,
     ),
-    "over_tcp": Figure(
+    "over_tcp": DerivedMetric(
         Metric(
             "sending rate over that of the TCP equation",
             unit="",
@@ -296,4 +296,4 @@ FIGURES: Final[dict[str, Figure]] = {
         _over_tcp,
     ),
 }
-"""Figures of criteria that are no metric of a table, or differ from it."""
+"""Metrics of criteria that are no column of a table, or differ from it."""

@@ -16,7 +16,7 @@ from rich.console import Console
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import Estimate, estimate
-from bbrgym.benchmark.suites import FIGURES, Criterion, Suite
+from bbrgym.benchmark.suites import DERIVED, Criterion, Suite
 from bbrgym.benchmark.tables import print_table, run_table
 from bbrgym.envs.scenario import Scenario
 
@@ -184,12 +184,12 @@ def _of(competitor: str, group: Sequence[str], values: pd.DataFrame) -> pd.DataF
 
 
 def values_of_runs(metric: str, flows: pd.DataFrame, runs: pd.DataFrame, scenarios: dict[str, Scenario]) -> pd.Series:
-    """Return a metric or one of `FIGURES` of every run, index (scenario, competitor, seed)."""
-    if metric not in FIGURES:
+    """Return a metric or one of `DERIVED` of every run, index (scenario, competitor, seed)."""
+    if metric not in DERIVED:
         return runs.reindex(columns=[metric])[metric]
     names = ["scenario", "competitor", "seed"]
     measured = {
-        key: FIGURES[metric].measure(of_run.to_dict("records"), scenarios[str(key[0])])
+        key: DERIVED[metric].measure(of_run.to_dict("records"), scenarios[str(key[0])])
         for key, of_run in flows.groupby(names, sort=False)
     }
     return pd.Series(measured.values(), index=pd.MultiIndex.from_tuples(measured, names=names), dtype=np.float64)

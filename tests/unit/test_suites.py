@@ -17,7 +17,7 @@ from bbrgym.benchmark.report import write_report
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.statistics import Estimate
-from bbrgym.benchmark.suites import FIGURES
+from bbrgym.benchmark.suites import DERIVED
 from bbrgym.benchmark.verdicts import Verdicts, judge
 
 CONFIG: dict[str, Any] = {
@@ -109,7 +109,7 @@ SCENARIO = Scenario.from_dict(
 
 
 def figure(name: str, *rows: dict[str, float], scenario: Scenario = SCENARIO) -> float:
-    return FIGURES[name].measure(rows, scenario)
+    return DERIVED[name].measure(rows, scenario)
 
 
 def test_figures_by_hand() -> None:
