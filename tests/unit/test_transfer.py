@@ -223,7 +223,7 @@ def test_an_error_within_the_flow_is_a_document_with_what_there_is(
     row = dict.fromkeys(FLOW_COLUMNS, 1.0)
 
     def failing(error: BaseException) -> Any:
-        def events(*_: Any) -> Iterator[Any]:
+        def events(*_: Any, **_options: Any) -> Iterator[Any]:
             yield Started("127.0.0.1:1", "127.0.0.1:2", 1000)
             yield SentInterval(0.0, 0.5, row)
             raise error
