@@ -8,7 +8,9 @@ import itertools
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, get_args
@@ -668,9 +670,22 @@ _warned: Final[set[str]] = set()
 """The units of which this process has warned."""
 
 
+_are_units_known: Final = ContextVar("are_units_known", default=False)
+
+
+@contextmanager
+def known_units() -> Iterator[None]:
+    """Within the block, do not warn of values that look as if they were in another unit: they were measured, say."""
+    token = _are_units_known.set(True)
+    try:
+        yield
+    finally:
+        _are_units_known.reset(token)
+
+
 def _warn_once(name: str, value: float, what: str, unit: str, factor: float) -> None:
     """Warn that a value looks as if it were in another unit, of which `factor` makes the field's."""
-    if unit in _warned:
+    if unit in _warned or _are_units_known.get():
         return
     _warned.add(unit)
     field_name = name.rpartition(".")[2]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.scenario import Scenario, known_units
 from bbrgym.envs.trace import Trace
 from bbrgym.extras import optional
 from bbrgym.files import check_object
@@ -73,7 +73,8 @@ def load_trace(path: Path) -> Trace:
     if origin is None:
         raise ValueError(f"{path} is not a trace: it was not written by save_trace")
     origin = check_object(origin, f"'{path}': its metadata", scenario=dict, seed=int, engine=str, step_ms=int | float)
-    scenario = Scenario.from_dict(origin.pop("scenario"))
+    with known_units():
+        scenario = Scenario.from_dict(origin.pop("scenario"))
     if table.num_rows % len(scenario.flows) or not table.num_rows:
         raise ValueError(f"'{path}' has {table.num_rows} rows, but its scenario has {len(scenario.flows)} flows")
     steps, flows = table.num_rows // len(scenario.flows), len(scenario.flows)

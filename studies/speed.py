@@ -41,6 +41,7 @@ from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.ns3.engine import Ns3Engine
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
+from bbrgym.envs.scenario import known_units
 from bbrgym.executors import EXECUTORS, ExecutorConfig, make_executor
 from bbrgym.interruption import run_interruptible
 from studies import page
@@ -151,7 +152,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--executors", nargs="+", default=["local"], choices=list(EXECUTORS))
     options = parser.parse_args(argv)
     effort = QUICK if options.quick else FULL
-    page.publish(run(effort, measurements(effort, options.executors)), MARK, options.write)
+    with known_units():  # episodes without an end
+        page.publish(run(effort, measurements(effort, options.executors)), MARK, options.write)
     return 0
 
 

@@ -26,7 +26,7 @@ from bbrgym.checks import check_integer, check_name, check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import EngineUnavailableError, read_policies
 from bbrgym.envs.linux.tcp_sender import TcpSender
-from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.envs.scenario import Flow, Scenario, known_units
 from bbrgym.envs.trace import Trace
 from bbrgym.waiting import announcing
 
@@ -343,22 +343,23 @@ def _reason(sender: Sender) -> str:
 def _trace(flow: Flow, packet_bytes: int, seed: int, interval_s: float, intervals: list[SentInterval]) -> Trace:
     rates = [interval.row["delivery_rate_mbps"] for interval in intervals]
     rtts = [interval.row["rtt_min_ms"] for interval in intervals if not math.isnan(interval.row["rtt_min_ms"])]
-    scenario = Scenario(
-        rate_mbps=min(max(0.01, *rates), 10_000.0),
-        duration_s=intervals[-1].end_s,
-        packet_bytes=packet_bytes,
-        flows=(
-            Flow(
-                flow.algorithm,
-                rtt_ms=min([*rtts, 10_000.0]),
-                size_bytes=flow.size_bytes,
-                parameters=flow.parameters,
-                policy=flow.policy,
-                ecn=flow.ecn,
-                transport=flow.transport,
+    with known_units():
+        scenario = Scenario(
+            rate_mbps=min(max(0.01, *rates), 10_000.0),
+            duration_s=intervals[-1].end_s,
+            packet_bytes=packet_bytes,
+            flows=(
+                Flow(
+                    flow.algorithm,
+                    rtt_ms=min([*rtts, 10_000.0]),
+                    size_bytes=flow.size_bytes,
+                    parameters=flow.parameters,
+                    policy=flow.policy,
+                    ecn=flow.ecn,
+                    transport=flow.transport,
+                ),
             ),
-        ),
-    )
+        )
     return Trace(
         scenario=scenario,
         seed=seed,

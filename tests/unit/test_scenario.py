@@ -220,6 +220,16 @@ def test_values_that_look_like_another_unit_are_warned_of_once(
     assert [one.filename for one in warned] == [__file__]
 
 
+def test_measured_values_are_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenario_module, "_warned", set())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with scenario_module.known_units():
+            Scenario(duration_s=100_000, flows=(Flow(rtt_ms=0.04),))
+    with pytest.warns(UserWarning, match=r"rtt_ms=0\.04"):
+        Scenario(flows=(Flow(rtt_ms=0.04),))
+
+
 @pytest.mark.parametrize(
     ("fields", "flow"),
     [
