@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, Final, Literal, overload
+from typing import Any, Final
 
 import pandas as pd
 
@@ -236,32 +236,9 @@ class Fitness:
         return self.value
 
 
-@overload
-def score(
-    what: str | Candidate,
-    parameters: Mapping[str, float] | None = None,
-    *,
-    scenarios: int = 16,
-    seed: int = 0,
-    details: Literal[False] = False,
-) -> float: ...
-@overload
-def score(
-    what: str | Candidate,
-    parameters: Mapping[str, float] | None = None,
-    *,
-    scenarios: int = 16,
-    seed: int = 0,
-    details: Literal[True],
-) -> Fitness: ...
-def score(
-    what: str | Candidate,
-    parameters: Mapping[str, float] | None = None,
-    *,
-    scenarios: int = 16,
-    seed: int = 0,
-    details: bool = False,
-) -> float | Fitness:
+def fitness(
+    what: str | Candidate, parameters: Mapping[str, float] | None = None, *, scenarios: int = 16, seed: int = 0
+) -> Fitness:
     """Return the score of a candidate on a few scenarios, as the fitness of a search.
 
     Equal seeds give equal scenarios to every candidate (common random numbers). The yardsticks run once per seed, and
@@ -272,11 +249,10 @@ def score(
         parameters: of an algorithm or of a C file; None keeps those of a candidate.
         scenarios: how many, of all families of flows of one kind.
         seed: decides them.
-        details: whether to return a `Fitness`, which says for each scenario what the candidate lacks or why it failed.
 
     Returns:
-        The mean over the scenarios of the fair power over that of the best yardstick, in [0, 1]. A scenario in which
-        the candidate fails counts 0.
+        The mean over the scenarios of the fair power over that of the best yardstick, in [0, 1], and what the candidate
+        lacks in each scenario, or why it failed there. A scenario in which it fails counts 0.
 
     Raises:
         FileNotFoundError, ValueError: there is no such candidate, or it does not take these parameters.
@@ -295,8 +271,6 @@ def score(
         if _value(best[1], SCORE) > 0
     ]
     value = statistics.fmean(one.value for one in of_draws)
-    if not details:
-        return value
     return Fitness(value, tuple(sorted(of_draws, key=lambda one: one.value)))
 
 

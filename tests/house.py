@@ -177,7 +177,7 @@ def _files_of(what: str, example: str) -> list[str]:
 
 def _is_test(file: str) -> bool:
     own = ("tests/house.py", "tests/training.py")
-    return Path(file).name.startswith("test_") or file in own or file.startswith("docs/results/")
+    return Path(file).name.startswith("test_") or file in own or file.startswith(("docs/results/", "conf/experiment/"))
 
 
 def reading_radius() -> dict[str, int]:

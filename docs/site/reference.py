@@ -41,7 +41,7 @@ API: Final[dict[str, tuple[str, str]]] = {
         "What `bbrgym train`, `evaluate`, `benchmark`, `report` and `score` call.",
         "agents.train.train agents.policy.load_agent agents.policy.Agent benchmark.plan.Benchmark "
         "benchmark.run.run_benchmark benchmark.results.load_benchmark benchmark.report.write_report "
-        "benchmark.paper_files.write_paper_files benchmark.tables benchmark.plots benchmark.score.score",
+        "benchmark.paper_files.write_paper_files benchmark.tables benchmark.plots benchmark.score.fitness",
     ),
 }
 """Pages of the API: what they say first, and the objects in `bbrgym` that they describe."""

@@ -70,12 +70,14 @@ def score(
     seed: int = 0,
     details: bool = False,
 ) -> float | Fitness:
-    """Return the score of a candidate on a few scenarios; see `bbrgym.benchmark.score.score`."""
-    from bbrgym.benchmark.score import score  # imports pandas
+    """Return the score of a candidate on a few scenarios: the value of `bbrgym.benchmark.score.fitness`.
 
-    if details:
-        return score(what, parameters, scenarios=scenarios, seed=seed, details=True)
-    return score(what, parameters, scenarios=scenarios, seed=seed)
+    With `details`, return a `Fitness`, which says for each scenario what the candidate lacks, or why it failed.
+    """
+    from bbrgym.benchmark.score import fitness  # imports pandas
+
+    found = fitness(what, parameters, scenarios=scenarios, seed=seed)
+    return found if details else found.value
 
 
 register_engines()
