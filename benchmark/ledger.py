@@ -110,7 +110,7 @@ def measure(
         EngineError: some jobs failed. The results of all others are kept, so that the same call tries these again.
     """
     kept = ledger.load(jobs)
-    todo = [job for job in jobs if job.name not in kept or kept[job.name].code != job.code]
+    todo = unmeasured(jobs, kept)
     new: dict[str, Entry] = {}
     errors: list[str] = []
     flushed = time.monotonic()
@@ -130,6 +130,11 @@ def measure(
     if errors:
         raise EngineError(f"{len(errors)} of {len(jobs)} jobs failed; the same command tries them again: {errors[0]}")
     return {name: entry.rows for name, entry in ledger.load(jobs).items()}
+
+
+def unmeasured(jobs: Iterable[J], kept: Mapping[str, Entry]) -> list[J]:
+    """Return the jobs that have no result of their code among what is kept."""
+    return [job for job in jobs if job.name not in kept or kept[job.name].code != job.code]
 
 
 class ParquetLedger:

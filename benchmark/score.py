@@ -425,9 +425,10 @@ def _run_yardsticks(sandbox: Sandbox, draws: Sequence[Draw]) -> tuple[dict[str, 
 def _run_cached(sandbox: Sandbox, jobs: Mapping[str, Job]) -> tuple[dict[str, list[Any]], int]:
     """Run jobs of the project's own code, but for those whose results are in the user's cache."""
     ledger = CacheLedger("score")
+    keys = {name: _key(job) for name, job in jobs.items()}
     kept = {
         name: entry.rows
-        for name, entry in ledger.load(Measurement(name, _key(job)) for name, job in jobs.items()).items()
+        for name, entry in ledger.load(Measurement(name, key) for name, key in keys.items()).items()
         if len(entry.rows) == len(jobs[name].seeds)
     }
     todo = [name for name in jobs if name not in kept]
@@ -436,7 +437,7 @@ def _run_cached(sandbox: Sandbox, jobs: Mapping[str, Job]) -> tuple[dict[str, li
         if reply.error is not None:
             raise RuntimeError(f"{name}: {reply.error}")
         new[name] = reply.results
-        ledger.keep({name: Entry(_key(jobs[name]), reply.results)})
+        ledger.keep({name: Entry(keys[name], reply.results)})
     found = kept | new
     return {name: found[name] for name in jobs}, len(kept)
 

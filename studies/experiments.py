@@ -53,9 +53,13 @@ class MeasuredExperiment:
         """Competitors, scenarios and seeds."""
         return Benchmark.from_dict(self._config)
 
+    @cached_property
+    def _runs(self) -> Sequence[Run]:
+        return self.benchmark.runs()
+
     def jobs(self) -> Sequence[Run]:
         """Return all runs."""
-        return self.benchmark.runs()
+        return self._runs
 
     @property
     def work(self) -> Callable[[Run], Rows]:

@@ -136,6 +136,16 @@ def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, ob
     }
 
 
+def family_of(scenario: str) -> str:
+    """Return the family of a scenario by its name: `<family>-<number>`."""
+    return scenario.rpartition("-")[0]
+
+
+def families_alike() -> list[str]:
+    """Return the families of scenarios in which all flows have the same competitor."""
+    return list(dict.fromkeys(family_of(draw.name) for draw in draws() if draw.victim is None))
+
+
 def scores_of(results: Mapping[str, Rows]) -> pd.DataFrame:
     """Return `SHARING` of the runs in which all flows have the same competitor, index (scenario, competitor, seed)."""
     rows = [
@@ -150,8 +160,8 @@ def scores_of(results: Mapping[str, Rows]) -> pd.DataFrame:
 def standings(table: pd.DataFrame, results: Mapping[str, Rows]) -> str:
     """Return a row per competitor: its score against all others, fair power, its families, and its harm to others."""
     power = table[SCORE].droplevel("seed").unstack("competitor")
-    family = power.index.str.rsplit("-", n=1).str[0]
-    families = list(dict.fromkeys(draw.name.rsplit("-", 1)[0] for draw in draws() if draw.victim is None))
+    family = power.index.map(family_of)
+    families = families_alike()
     ratios = {str(name): ratio_to_best(power, str(name)) for name in power}
     rows = []
     for name in sorted(ratios, key=lambda name: -ratios[name].mean()):
@@ -187,9 +197,9 @@ def harm(results: Mapping[str, Rows], name: str, victim: str) -> npt.NDArray[np.
 def regret_summary(found: Sequence[Regret]) -> str:
     """Return how far the learned competitor is behind the best other one, by family."""
     rows = []
-    families = list(dict.fromkeys(draw.name.rsplit("-", 1)[0] for draw in draws() if draw.victim is None))
+    families = families_alike()
     for name in (*families, "all"):
-        of = [one for one in found if name in ("all", one.scenario.rsplit("-", 1)[0])]
+        of = [one for one in found if name in ("all", family_of(one.scenario))]
         behind = [one for one in of if one.regret.value > 0]
         causes = [one.cause for one in behind]
         rows.append(

@@ -26,7 +26,7 @@ import jinja2
 import yaml
 from rich.console import Console
 
-from bbrgym.benchmark.ledger import Entry, Job, ParquetLedger, Rows, measure
+from bbrgym.benchmark.ledger import Entry, Job, ParquetLedger, Rows, measure, unmeasured
 from bbrgym.checks import check_integer, check_name, check_number, read_record
 from bbrgym.files import write_text
 from bbrgym.processes import ProcessExecutor
@@ -108,8 +108,7 @@ class Study:
 
     def left(self) -> list[Job]:
         """Return the jobs that have no result of this code yet."""
-        kept = self.ledger.load(self.jobs)
-        return [job for job in self.jobs if job.name not in kept or kept[job.name].code != job.code]
+        return unmeasured(self.jobs, self.ledger.load(self.jobs))
 
     def measure(self, console: Console, only: str = "") -> None:
         """Measure what is left; results are kept as they come, so that the same call resumes.
