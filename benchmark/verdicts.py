@@ -1,27 +1,32 @@
-"""Verdicts on the competitors of a benchmark by the criteria of its suites."""
+"""The judge of all claims: verdicts by runs, and those on a benchmark's competitors by the criteria of its suites."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from rich.console import Console
 
+from bbrgym.benchmark.claims import Claim
+from bbrgym.benchmark.derived_metrics import DERIVED
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import BenchmarkResult
-from bbrgym.benchmark.statistics import Estimate, estimate
-from bbrgym.benchmark.suites import DERIVED, Criterion, Suite
+from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, estimate
+from bbrgym.benchmark.suites import Suite
 from bbrgym.benchmark.tables import print_table, run_table
 from bbrgym.envs.scenario import Scenario
 
 Verdict = Literal["fail", "unclear", "pass"]
 WORST_FIRST: Final[tuple[Verdict, ...]] = ("fail", "unclear", "pass")
+Array = npt.NDArray[np.float64]
 NOT_TESTED: Final = "not tested"
 NOT_RUN: Final = "not run"
 MEANING: Final = (
@@ -44,6 +49,235 @@ def judge(measured: Estimate, at_least: float | None = None, at_most: float | No
     return "fail" if high < least or low > most else "unclear"
 
 
+class ClaimRuns:
+    """The runs by which claims are judged.
+
+    Args:
+        table: index (scenario, competitor, seed); columns metrics, NaN for a run that has no value.
+        varied: pairs (scenario, competitor) whose seeds have different traces. Those of others are one run, measured
+            several times, so there is no interval.
+    """
+
+    def __init__(self, table: pd.DataFrame, varied: Collection[tuple[str, str]]) -> None:
+        self._table, self._varied = table, varied
+        self._pairs = set(table.index.droplevel("seed"))
+        self._cells: dict[str, dict[tuple[str, str], Array]] = {}
+
+    @classmethod
+    def of(cls, results: pd.DataFrame, metrics: Sequence[str], scenarios: Mapping[str, Scenario]) -> ClaimRuns:
+        """Return the runs of a benchmark with some metrics.
+
+        Args:
+            results: one row per run and flow, as `BenchmarkResult.results`.
+            metrics: names of metrics of `run_table` or of `DERIVED`.
+            scenarios: what was run, by name.
+        """
+        return cls(metrics_of_runs(results, metrics, scenarios), varied_runs(results, "trace_hash"))
+
+    def has(self, scenario: str, competitor: str) -> bool:
+        """Return whether there are runs of a competitor in a scenario."""
+        return (scenario, competitor) in self._pairs
+
+    def is_sample(self, pairs: Sequence[tuple[str, str]]) -> bool:
+        """Return whether the seeds of any of these pairs (scenario, competitor) have different traces."""
+        return any(pair in self._varied for pair in pairs)
+
+    def cells(self, metric: str) -> Mapping[tuple[str, str], Array]:
+        """Return a metric of all seeds by (scenario, competitor): NaN: not run; infinity: the run has no value."""
+        if metric not in self._table:
+            return {}
+        if metric not in self._cells:
+            table = self._table[metric].astype(float).fillna(math.inf).unstack("seed")
+            self._cells[metric] = dict(zip(table.index, table.to_numpy(np.float64), strict=True))
+        return self._cells[metric]
+
+
+def varied_runs(results: pd.DataFrame, trace: str) -> set[tuple[str, str]]:
+    """Return the pairs (scenario, competitor) whose seeds have different traces, which a column of results tells."""
+    traces = results.groupby(["scenario", "competitor"])[trace].nunique()
+    return {(str(scenario), str(competitor)) for scenario, competitor in traces.index[traces > 1]}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The quantity of a claim.
+
+    Attributes:
+        estimate: the quantity of the means over the seeds, and its interval; infinity if a state is never reached
+            (`TIMES_TO_REACH`), NaN if nothing was measured.
+        runs: how many seeds were run; the estimate is of those that have a value.
+        seeds: how many seeds there are.
+    """
+
+    estimate: Estimate
+    runs: int = 0
+    seeds: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all seeds were run and have a value."""
+        return self.estimate.n == self.runs == self.seeds
+
+
+NOTHING: Final = Measured(Estimate(math.nan, math.nan, math.nan, 0))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What runs say of a claim.
+
+    Attributes:
+        claim: the claim.
+        measured: its quantity; nothing for an order.
+        verdict: whether it holds; None if nothing was measured, or if a value has no other to compare it with.
+        pairs: of an order or a value: in how many pairs the measured order is the claimed one, and how many there are.
+        values: of an order: what was measured, by competitor; empty if something was not.
+    """
+
+    claim: Claim
+    measured: Measured
+    verdict: Verdict | None
+    pairs: tuple[int, int] = (0, 0)
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+def judge_claims(claims: Sequence[Claim], runs: ClaimRuns) -> list[Finding]:
+    """Judge claims by runs, each over all of its scenarios (`Claim.parts` has one for each).
+
+    Quantities are computed from means over the seeds: a reduction is 1 - mean / mean, a `min` over scenarios the lowest
+    mean; with `than`, it is the mean of the runs' own ratios. Only seeds count that all runs of a quantity have, and in
+    which they have a value. The interval comes from resampling these seeds; there is none if the seeds change no trace.
+    A time to reach something is infinite if more than half of the runs do not reach it.
+
+    * Bounds: `judge`; unclear if a run is missing, or has no value (unless it is such a time).
+    * An order holds if the means of all pairs of its competitors have that order.
+    * A value is judged by its order among the values that others of the claims give the same quantity: those of other
+      competitors, and for a metric of one flow those of the competitor's other flows. Equal claimed values have no
+      order.
+    """
+    measured = {claim: measure_claim(claim, runs) for claim in claims if claim.competitor is not None}
+    findings = []
+    for claim in claims:
+        if claim.order:
+            findings.append(_judge_order(claim, runs))
+        elif claim.value is not None:
+            findings.append(_judge_value(claim, measured))
+        else:
+            findings.append(Finding(claim, measured[claim], _judge_bounds(claim, measured[claim])))
+    return findings
+
+
+TIMES_TO_REACH: Final = ("convergence_s", "equilibrium_s")
+"""Metrics whose missing value means that the state is never reached."""
+
+
+def measure_claim(claim: Claim, runs: ClaimRuns) -> Measured:
+    """Return the quantity of a claim about a competitor, as `judge_claims` explains."""
+    names = [name for name in (claim.competitor, claim.other) if name is not None]
+    pairs = [(scenario, name) for name in names for scenario in claim.scenarios]
+    cells = runs.cells(claim.metric)
+    if not set(pairs) <= cells.keys():
+        return NOTHING
+    data = np.stack([cells[pair] for pair in pairs], axis=-1)  # (seeds, pairs)
+    data = data[~np.isnan(data).any(axis=1)]
+    n_runs, n_seeds = len(data), len(cells[pairs[0]])
+    if claim.than is not None:
+        data = _quotients(*np.split(data, 2, axis=1))
+    reached = data[np.isfinite(data).all(axis=1)]
+    if claim.metric in TIMES_TO_REACH and claim.quantity == "value" and 2 * len(reached) < n_runs:
+        return Measured(Estimate(math.inf, math.nan, math.nan, len(reached)), n_runs, n_seeds)
+    if not len(reached):
+        return dataclasses.replace(NOTHING, runs=n_runs, seeds=n_seeds)
+    value = float(_quantity(claim, reached))
+    low, high = bootstrap_interval(
+        np.arange(len(reached)) if runs.is_sample(pairs) else [],
+        lambda drawn, axis: _quantity(claim, reached[drawn.astype(np.intp)]),
+    )
+    if math.isnan(value):
+        return dataclasses.replace(NOTHING, runs=n_runs, seeds=n_seeds)
+    return Measured(Estimate(value, low, high, len(reached)), n_runs, n_seeds)
+
+
+def measure_pooled(claim: Claim, runs: ClaimRuns) -> Measured:
+    """Return the mean over scenarios that are a sample: its interval comes from resampling these, not the seeds."""
+    found = [measure_claim(part, runs) for part in dataclasses.replace(claim, over="each").parts()]
+    values = [one.estimate.value if one.is_whole else math.nan for one in found]
+    return Measured(estimate(values), runs=len(found), seeds=len(found))
+
+
+def _quotients(own: Array, other: Array) -> Array:
+    """Return own over other: 1 if both are 0, infinity (no value) if only the other is, or if one has no value."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        quotients: Array = np.where((own == 0) & (other == 0), 1.0, own / other)
+    return np.where(np.isfinite(own) & np.isfinite(other), quotients, math.inf)
+
+
+_REDUCE: Final[dict[str, Callable[..., Array]]] = {"mean": np.mean, "min": np.min, "max": np.max}
+
+
+def _quantity(claim: Claim, data: Array) -> Array:
+    """Return the quantity of runs, shape (…, seeds, scenarios); with `against`, those of the other come after them."""
+    means: Array = np.ascontiguousarray(np.moveaxis(data, -2, -1)).mean(axis=-1)
+    own = means[..., : len(claim.scenarios)]
+    if claim.against is not None:
+        others = means[..., len(claim.scenarios) :]
+        own = own / np.where(others == 0, math.nan, others)
+    if claim.quantity == "reduction":
+        own = 1 - own
+    return _REDUCE[claim.over](own, axis=-1)
+
+
+def _judge_bounds(claim: Claim, measured: Measured) -> Verdict | None:
+    if math.isnan(measured.estimate.value):
+        return None
+    is_time = claim.metric in TIMES_TO_REACH
+    if not (measured.runs == measured.seeds if is_time else measured.is_whole):
+        return "unclear"
+    return judge(measured.estimate, claim.at_least, claim.at_most)
+
+
+def _judge_value(claim: Claim, measured: Mapping[Claim, Measured]) -> Finding:
+    own = measured[claim]
+    pairs = [
+        np.sign(other.estimate.value - own.estimate.value) == np.sign(partner.value - claim.value)
+        for partner, other in measured.items()
+        if partner.value is not None and claim.value is not None and _is_partner(partner, claim)
+        if not math.isnan(other.estimate.value) and not math.isnan(own.estimate.value)
+    ]
+    return Finding(claim, own, *_of_pairs(pairs))
+
+
+def _is_partner(other: Claim, claim: Claim) -> bool:
+    def kind(one: Claim) -> tuple[object, ...]:
+        return one.scenarios, one.over, one.quantity, one.than, one.against
+
+    if kind(other) != kind(claim) or other.value == claim.value:
+        return False
+    if other.metric == claim.metric:
+        return other.competitor != claim.competitor
+    is_other_flow = "[" in claim.metric and other.metric.split("[")[0] == claim.metric.split("[")[0]
+    return is_other_flow and "[" in other.metric and other.competitor == claim.competitor
+
+
+def _judge_order(claim: Claim, runs: ClaimRuns) -> Finding:
+    values = {
+        name: measure_claim(dataclasses.replace(claim, competitor=name, order=()), runs).estimate.value
+        for name in claim.order
+    }
+    if any(math.isnan(value) for value in values.values()):
+        return Finding(claim, NOTHING, None)
+    pairs = [values[low] < values[high] for place, low in enumerate(claim.order) for high in claim.order[place + 1 :]]
+    return Finding(claim, NOTHING, *_of_pairs(pairs), values=values)
+
+
+def _of_pairs(pairs: Sequence[Any]) -> tuple[Verdict | None, tuple[int, int]]:
+    """Return a verdict, and how many of the pairs have the claimed order."""
+    agreeing = sum(map(bool, pairs))
+    if not pairs:
+        return None, (0, 0)
+    return "pass" if agreeing == len(pairs) else "fail", (agreeing, len(pairs))
+
+
 @dataclass(frozen=True)
 class Judgement:
     """What a criterion says of a competitor in a scenario.
@@ -59,7 +293,7 @@ class Judgement:
 
     suite: str
     scenario: str
-    criterion: Criterion
+    criterion: Claim
     competitor: str
     measured: Estimate
     verdict: Verdict
@@ -81,6 +315,10 @@ class Judgement:
         return math.inf if math.isnan(value) else max(gaps)
 
 
+RunsOf = Callable[[Suite], ClaimRuns | None]
+"""Returns the runs of a suite; None if there are none."""
+
+
 @dataclass(frozen=True)
 class Verdicts:
     """The verdicts of a benchmark with suites.
@@ -100,12 +338,34 @@ class Verdicts:
     @classmethod
     def of(cls, result: BenchmarkResult) -> Verdicts:
         """Judge the finished runs of a benchmark."""
+        scenarios = {name: Scenario.from_dict(plain) for name, plain in result.plan["config"]["scenarios"].items()}
+
+        def runs_of(suite: Suite) -> ClaimRuns | None:
+            flows = result.results[result.results["scenario"].isin(suite.scenarios)]
+            return None if flows.empty else ClaimRuns.of(flows, suite.metrics, scenarios)
+
+        return cls._judged(result, runs_of)
+
+    @classmethod
+    def of_table(cls, benchmark: Benchmark, table: pd.DataFrame, varied: Collection[tuple[str, str]]) -> Verdicts:
+        """Judge the runs of a benchmark of which only metrics are known, as `ClaimRuns` takes them."""
+        scenarios = table.index.get_level_values("scenario")
+
+        def runs_of(suite: Suite) -> ClaimRuns | None:
+            of_suite = table[scenarios.isin(suite.scenarios)]
+            return None if of_suite.empty else ClaimRuns(of_suite, varied)
+
+        plan = {"config": benchmark.to_dict()}
+        return cls._judged(
+            BenchmarkResult(pd.DataFrame(), failures=[], missing=[], directory=Path(), plan=plan), runs_of
+        )
+
+    @classmethod
+    def _judged(cls, result: BenchmarkResult, runs_of: RunsOf) -> Verdicts:
         config = result.plan["config"]
         suites = {name: Suite.from_dict(name, plain)[0] for name, plain in config.get("suites", {}).items()}
         competitors = tuple(str(entry["name"]) for entry in config["competitors"])
-        scenarios = {name: Scenario.from_dict(plain) for name, plain in config["scenarios"].items()}
-        found = () if result.results.empty else tuple(_judged(result.results, suites, scenarios, competitors))
-        return cls(result, suites, competitors, found)
+        return cls(result, suites, competitors, tuple(_judged(suites, competitors, runs_of)))
 
     @classmethod
     def of_runs(cls, benchmark: Benchmark, measured: Mapping[str, Mapping[str, Any]]) -> Verdicts:
@@ -133,7 +393,7 @@ class Verdicts:
             return NOT_TESTED
         found = [one for one in self.judgements if (one.suite, one.competitor) == (suite, competitor)]
         worst = next((verdict for verdict in WORST_FIRST if any(one.verdict == verdict for one in found)), NOT_RUN)
-        scenarios = 1 if self.suites[suite].is_pooled else len(self.suites[suite].scenarios)
+        scenarios = len({scenario for scenario, _, _ in self.suites[suite].claims(suite)})
         # What did not run can only make it worse.
         return worst if worst == "fail" or len({one.scenario for one in found}) == scenarios else NOT_RUN
 
@@ -144,60 +404,52 @@ class Verdicts:
         return ", ".join(f"{counts[verdict]} {verdict}" for verdict in order if counts[verdict])
 
 
-def _judged(
-    results: pd.DataFrame, suites: dict[str, Suite], scenarios: dict[str, Scenario], competitors: Sequence[str]
-) -> Iterator[Judgement]:
+def _judged(suites: Mapping[str, Suite], competitors: Sequence[str], runs_of: RunsOf) -> Iterator[Judgement]:
     """Yield every judgement that has runs."""
-    traces = results.groupby(["scenario", "competitor"])["trace_hash"].nunique().to_dict()
     for name, suite in suites.items():
-        flows = results[results["scenario"].isin(suite.scenarios)]
-        runs = run_table(flows) if not flows.empty else flows
-        groups = {f"{name}/all": suite.scenarios} if suite.is_pooled else {one: (one,) for one in suite.scenarios}
-        for criterion in suite.criteria if not flows.empty else ():
-            values = values_of_runs(criterion.metric, flows, runs, scenarios).unstack("seed")
-            for label, group in groups.items():
-                for competitor in competitors:
-                    if not any((scenario, competitor) in values.index for scenario in group):
-                        continue
-                    own = _of(competitor, group, values)
-                    if criterion.than is not None:
-                        own = _over(own, _of(criterion.than, group, values))
-                    known = own.mean(axis=1, skipna=False) if suite.is_pooled else own.iloc[0]
-                    is_sample = suite.is_pooled or any(
-                        traces.get((group[0], who), 0) > 1 for who in (competitor, criterion.than)
-                    )
-                    measured = estimate(known, is_sample=is_sample)
-                    verdict = judge(measured, criterion.at_least, criterion.at_most)
-                    yield Judgement(
-                        suite=name,
-                        scenario=label,
-                        criterion=criterion,
-                        competitor=competitor,
-                        measured=measured,
-                        verdict="unclear" if known.isna().any() else verdict,
-                    )
+        if (runs := runs_of(suite)) is None:
+            continue
+        for scenario, criterion, claim in suite.claims(name):
+            for competitor in competitors:
+                if not any(runs.has(one, competitor) for one in claim.scenarios):
+                    continue
+                own = dataclasses.replace(claim, competitor=competitor)
+                measured = measure_pooled(own, runs) if suite.is_pooled else measure_claim(own, runs)
+                yield Judgement(
+                    suite=name,
+                    scenario=scenario,
+                    criterion=criterion,
+                    competitor=competitor,
+                    measured=measured.estimate,
+                    verdict=_judge_bounds(own, measured) or "unclear",
+                )
 
 
-def _of(competitor: str, group: Sequence[str], values: pd.DataFrame) -> pd.DataFrame:
-    """Return the values of a competitor, index scenario, columns seeds; NaN where there are none."""
-    return values.reindex([(scenario, competitor) for scenario in group]).droplevel("competitor")
+def metrics_of_runs(results: pd.DataFrame, metrics: Sequence[str], scenarios: Mapping[str, Scenario]) -> pd.DataFrame:
+    """Return metrics of `run_table` or of `DERIVED` of every run.
 
+    Args:
+        results: one row per run and flow, as `BenchmarkResult.results`.
+        metrics: their names.
+        scenarios: what was run, by name.
 
-def values_of_runs(metric: str, flows: pd.DataFrame, runs: pd.DataFrame, scenarios: dict[str, Scenario]) -> pd.Series:
-    """Return a metric or one of `DERIVED` of every run, index (scenario, competitor, seed)."""
-    if metric not in DERIVED:
-        return runs.reindex(columns=[metric])[metric]
+    Returns:
+        Index (scenario, competitor, seed); columns the metrics, NaN where a run has no value.
+    """
     names = ["scenario", "competitor", "seed"]
-    measured = {
-        key: DERIVED[metric].measure(of_run.to_dict("records"), scenarios[str(key[0])])
-        for key, of_run in flows.groupby(names, sort=False)
-    }
-    return pd.Series(measured.values(), index=pd.MultiIndex.from_tuples(measured, names=names), dtype=np.float64)
-
-
-def _over(own: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """Return the quotients: 1 if both are 0, NaN if only the other is."""
-    return (own / other).mask((own == 0) & (other == 0), 1.0).replace(math.inf, math.nan)
+    table = run_table(results)
+    found = {}
+    for metric in metrics:
+        if metric in DERIVED:
+            measured = {
+                key: DERIVED[metric].measure(of_run.to_dict("records"), scenarios[str(key[0])])
+                for key, of_run in results.groupby(names, sort=False)
+            }
+            index = pd.MultiIndex.from_tuples(measured, names=names)
+            found[metric] = pd.Series(measured.values(), index=index, dtype=np.float64)
+        else:
+            found[metric] = table.reindex(columns=[metric])[metric]
+    return pd.DataFrame(found)
 
 
 def print_verdicts(verdicts: Verdicts, console: Console) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,12 +15,14 @@ import pandas as pd
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+from bbrgym.benchmark import derived_metrics
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.metrics import find_metric
 from bbrgym.benchmark.plan import Benchmark, Run
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import Estimate
-from bbrgym.benchmark.tables import summary_table
+from bbrgym.benchmark.tables import run_table, summary_table
+from bbrgym.benchmark.verdicts import metrics_of_runs
 from bbrgym.benchmark.worker import rows_of
 from bbrgym.overrides import value_of
 from studies import page
@@ -89,3 +95,91 @@ def compare(result: BenchmarkResult, metric: str) -> str:
         rows.append([page.cell(name), *cells])
     unit = f", {described.unit}" if described.unit else ""
     return page.table([f"{described.label}{unit}", *scenarios], rows, range(1, 1 + len(scenarios)))
+
+
+@dataclass(frozen=True)
+class SeedRuns:
+    """The runs of a competitor in a scenario, one per seed, of which some metrics are kept.
+
+    A benchmark of thousands of runs is so kept in a small file.
+
+    Attributes:
+        group: tells it from the runs of other benchmarks of its study; empty if there is one only.
+        runs: the runs.
+        metrics: what is kept of each, as for `metrics_of_runs`.
+        engine: what simulates them.
+        warmup: the share of a run that is not measured.
+        retries: how often a run with a flaw is simulated again.
+    """
+
+    group: str
+    runs: Sequence[Run]
+    metrics: Sequence[str]
+    engine: Mapping[str, Any]
+    warmup: float
+    retries: int
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls it."""
+        run = self.runs[0]
+        return "/".join(filter(None, [self.group, run.scenario_name, run.competitor]))
+
+    @property
+    def code(self) -> str:
+        """The hash of what decides its result."""
+        keys = [run.code for run in self.runs]
+        return hashlib.sha256(json.dumps([keys, list(self.metrics), _tables_code()]).encode()).hexdigest()[:16]
+
+
+@cache
+def _tables_code() -> list[str]:
+    return [inspect.getsource(derived_metrics), inspect.getsource(run_table)]
+
+
+def seed_runs(benchmark: Benchmark, metrics_in: Callable[[str], Sequence[str]], group: str = "") -> list[SeedRuns]:
+    """Return the runs of a benchmark by scenario and competitor; `metrics_in` names what is kept in a scenario."""
+    runs: dict[tuple[str, str], list[Run]] = {}
+    for run in benchmark.runs():
+        runs.setdefault((run.scenario_name, run.competitor), []).append(run)
+    return [
+        SeedRuns(
+            group=group,
+            runs=of_seeds,
+            metrics=metrics_in(scenario),
+            engine=benchmark.engine,
+            warmup=benchmark.warmup,
+            retries=benchmark.retries,
+        )
+        for (scenario, _), of_seeds in runs.items()
+    ]
+
+
+def measure_seeds(job: SeedRuns) -> Rows:
+    """Simulate all runs of a job, and return a row for each: its seed, its metrics, and which of its traces are equal.
+
+    `trace` is the number of the first run that has the same trace.
+    """
+    rows = [row for run in job.runs for row in rows_of(run, job.engine, job.warmup, job.retries)]
+    run = job.runs[0]
+    measured = metrics_of_runs(pd.DataFrame(rows), job.metrics, {run.scenario_name: run.scenario})
+    hashes = list({row["seed"]: row["trace_hash"] for row in rows}.values())
+    return [
+        {"seed": run.seed, "trace": hashes.index(hash), **{name: float(measured[name].iloc[i]) for name in job.metrics}}
+        for i, (run, hash) in enumerate(zip(job.runs, hashes, strict=True))
+    ]
+
+
+def table_of_runs(jobs: Sequence[SeedRuns], results: Mapping[str, Rows]) -> pd.DataFrame:
+    """Return what is kept of some jobs.
+
+    Returns:
+        Index (scenario, competitor, seed); columns `trace` and the metrics, NaN where a job does not keep them. Jobs
+        without results are left out.
+    """
+    rows = [
+        {"scenario": job.runs[0].scenario_name, "competitor": job.runs[0].competitor, **row}
+        for job in jobs
+        for row in results.get(job.name, [])
+    ]
+    return pd.DataFrame(rows).set_index(["scenario", "competitor", "seed"])

@@ -65,15 +65,59 @@ def explains_fields(kind: type[Record]) -> type[Record]:
     return kind
 
 
-def check_name(what: str, name: object, known: Iterable[str]) -> None:
-    """Check that `name` is one of the `known` names.
+def read_fields(kind: type, what: str, plain: Any, keys: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the arguments of a dataclass that a plain mapping gives, checked by the types of the fields.
+
+    A `str` must be a text, a `tuple[str, ...]` a list of texts or one text, another tuple a list, a `float` a finite
+    number. Other types are not checked. What is empty or null has the field's default.
+
+    Args:
+        kind: the dataclass, of a module with `from __future__ import annotations`.
+        what: what the mapping is, for errors: `a figure`.
+        plain: the mapping.
+        keys: {field: its key in the mapping}, where they differ.
 
     Raises:
-        ValueError: `unknown algorithm 'bbr9' (did you mean 'bbr'?); known: bbr, cubic`.
+        ValueError: the message names the bad key or value, and what is valid.
+    """
+    fields = {(keys or {}).get(field.name, field.name): field for field in dataclasses.fields(kind)}
+    check_keys(what, plain, fields)
+    arguments = {}
+    for key, field in fields.items():
+        value = plain.get(key)
+        if value is None or value in ("", [], {}):
+            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+                raise ValueError(f"{what} has no {key}")
+            continue
+        declared = str(field.type).removesuffix(" | None")
+        if declared == "tuple[str, ...]" and isinstance(value, str):
+            value = [value]
+        if declared.startswith("tuple") and not isinstance(value, list | tuple):
+            raise ValueError(f"{what} has {key}={value!r}: it must be a list")
+        texts = value if declared == "tuple[str, ...]" else [value]
+        for text in texts:
+            if declared in ("tuple[str, ...]", "str") and not isinstance(text, str):
+                raise ValueError(f"{what} has {text!r} in {key}: it must be a text (in quotes, in YAML)")
+        if declared == "float":
+            check_number(f"{what}: {key}", value)
+            value = float(value)
+        arguments[field.name] = tuple(value) if declared.startswith("tuple") else value
+    return arguments
+
+
+def check_name(what: str, name: object, known: Iterable[str], *, of: str = "") -> None:
+    """Check that `name` is one of the `known` names; errors begin with what it is `of`.
+
+    Raises:
+        ValueError: `unknown algorithm 'bbr9' (did you mean 'bbr'?); known: bbr, cubic`;
+            `a figure: unknown kind 'pie'; known: bars, lines, time`.
     """
     names = list(known)
     if name not in names:
-        raise ValueError(f"unknown {what} {name!r}{did_you_mean(name, names)}; known: {', '.join(names) or 'none'}")
+        raise ValueError(
+            f"{of}{': ' if of else ''}unknown {what} {name!r}{did_you_mean(name, names)}; "
+            f"known: {', '.join(names) or 'none'}"
+        )
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, estimate, interquartile_mean, number_text
-from bbrgym.benchmark.suites import Criterion
+from bbrgym.benchmark.claims import Claim
 from bbrgym.benchmark.verdicts import Judgement, judge
 
 finite = st.floats(-1e6, 1e6)
@@ -114,7 +114,7 @@ def test_the_text_of_any_number_is_on_its_side(value: float, form: str, threshol
     ],
 )
 def test_a_verdict_can_be_checked_by_what_is_written_beside_it(measured: Estimate, text: str, verdict: str) -> None:
-    criterion = Criterion("link_utilisation", "a test", at_least=0.95)
+    criterion = Claim("link_utilisation", at_least=0.95, because="a test")
     judgement = Judgement(
         suite="s",
         scenario="s/one",
@@ -125,4 +125,4 @@ def test_a_verdict_can_be_checked_by_what_is_written_beside_it(measured: Estimat
     )
     assert judgement.verdict == verdict
     assert f"{judgement.text}, needed {criterion.needed}" == text
-    assert Criterion("link_utilisation", "a test", at_least=0.99996).needed == ">= 99.996%"
+    assert Claim("link_utilisation", at_least=0.99996, because="a test").needed == ">= 99.996%"

@@ -17,7 +17,7 @@ from bbrgym.benchmark.report import write_report
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.statistics import Estimate
-from bbrgym.benchmark.suites import DERIVED
+from bbrgym.benchmark.derived_metrics import DERIVED
 from bbrgym.benchmark.verdicts import Verdicts, judge
 
 CONFIG: dict[str, Any] = {
