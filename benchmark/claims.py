@@ -82,7 +82,7 @@ class Claim:
         """
         claim = cls(**read_fields(cls, "a claim", plain, KEYS))
         what = f"the claim about {claim.metric}"
-        _check_metric(what, claim.metric)
+        check_metric(what, claim.metric)
         if claim.other is not None and not plain.get("as"):
             claim = dataclasses.replace(claim, quantity="ratio")
         check_name("as", claim.quantity, QUANTITIES, of=what)
@@ -195,6 +195,8 @@ def check_flow(what: str, metric: str, scenarios: Collection[Scenario]) -> None:
         raise ValueError(f"{what} has {metric!r}, but the flows of its scenario are 0 to {flows - 1}")
 
 
-def _check_metric(what: str, name: str) -> None:
-    if name not in DERIVED and find_metric(name) is None:
-        check_name("metric", name, [*METRICS, *DERIVED, *(f"{metric}[0]" for metric in FLOW_METRICS)], of=what)
+def check_metric(what: str, name: str, has_derived: bool = True) -> None:
+    """Check that there is a metric of this name, a column of a table or one of `DERIVED`."""
+    derived = DERIVED if has_derived else ()
+    if name not in derived and find_metric(name) is None:
+        check_name("metric", name, [*METRICS, *derived, *(f"{metric}[0]" for metric in FLOW_METRICS)], of=what)

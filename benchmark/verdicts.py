@@ -49,6 +49,10 @@ def judge(measured: Estimate, at_least: float | None = None, at_most: float | No
     return "fail" if high < least or low > most else "unclear"
 
 
+RUN: Final = ["scenario", "competitor", "seed"]
+"""The index of a table of runs."""
+
+
 class ClaimRuns:
     """The runs by which claims are judged.
 
@@ -73,6 +77,16 @@ class ClaimRuns:
             scenarios: what was run, by name.
         """
         return cls(metrics_of_runs(results, metrics, scenarios), varied_runs(results, "trace_hash"))
+
+    @classmethod
+    def of_tables(cls, results: pd.DataFrame) -> ClaimRuns:
+        """Return the runs of a benchmark with the metrics of `run_table` alone; `results` may be empty.
+
+        A time to reach something has no value if it is never reached, whereas `DERIVED` has the time to the end.
+        """
+        if results.empty:
+            return cls(pd.DataFrame(index=pd.MultiIndex.from_arrays([[], [], []], names=RUN)), set())
+        return cls(run_table(results), varied_runs(results, "trace_hash"))
 
     def has(self, scenario: str, competitor: str) -> bool:
         """Return whether there are runs of a competitor in a scenario."""
@@ -436,16 +450,15 @@ def metrics_of_runs(results: pd.DataFrame, metrics: Sequence[str], scenarios: Ma
     Returns:
         Index (scenario, competitor, seed); columns the metrics, NaN where a run has no value.
     """
-    names = ["scenario", "competitor", "seed"]
     table = run_table(results)
     found = {}
     for metric in metrics:
         if metric in DERIVED:
             measured = {
                 key: DERIVED[metric].measure(of_run.to_dict("records"), scenarios[str(key[0])])
-                for key, of_run in results.groupby(names, sort=False)
+                for key, of_run in results.groupby(RUN, sort=False)
             }
-            index = pd.MultiIndex.from_tuples(measured, names=names)
+            index = pd.MultiIndex.from_tuples(measured, names=RUN)
             found[metric] = pd.Series(measured.values(), index=index, dtype=np.float64)
         else:
             found[metric] = table.reindex(columns=[metric])[metric]

@@ -16,12 +16,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from bbrgym.benchmark.claims import Claim
 from bbrgym.benchmark.plots import LABELS
 from bbrgym.benchmark.statistics import number_text
 from bbrgym.benchmark.style import MOST_HIGHLIGHTED, SMALL, Mark, fit_y, lighter, marks_of, name_lines, panels, styled
 from bbrgym.benchmark.tables import summary_table
+from bbrgym.benchmark.verdicts import TIMES_TO_REACH
 from bbrgym.envs.scenario import Scenario
-from studies.papers.published import AXES, TIMES_TO_REACH, PaperFigure, Published
+from studies.papers.published import AXES, PaperFigure, numbers_of
 
 MOST_LETTERS: Final = 14
 """Of a name beside a line, if two panels are side by side."""
@@ -35,7 +37,7 @@ def paper_figure(
     figure: PaperFigure,
     results: pd.DataFrame,
     scenarios: Mapping[str, Scenario],
-    published: Sequence[Published] = (),
+    published: Sequence[Claim] = (),
 ) -> Figure:
     """Draw a figure of a paper.
 
@@ -60,7 +62,7 @@ class _Data:
     scenarios: Mapping[str, Scenario]
     rows: Mapping[tuple[str, str], pd.Series]
     """Rows of `summary_table`, by scenario and competitor."""
-    published: tuple[Published, ...]
+    published: tuple[Claim, ...]
     marks: Mapping[str, Mark]
     algorithms: Mapping[int, frozenset[str]]
     """Algorithms of each flow, over all competitors."""
@@ -70,7 +72,7 @@ class _Data:
         cls,
         results: pd.DataFrame,
         scenarios: Mapping[str, Scenario],
-        published: Iterable[Published],
+        published: Iterable[Claim],
         most: int | None,
     ) -> _Data:
         marks = marks_of([str(name) for name in results["competitor"].unique()], most)
@@ -80,7 +82,7 @@ class _Data:
         return cls(
             scenarios=scenarios,
             rows={(index[0], index[1]): row for index, row in table.iterrows() if isinstance(index, tuple)},
-            published=tuple(claim for claim in published if claim.form == "value" and not claim.order),
+            published=tuple(claim for claim in published if claim.quantity == "value" and not claim.order),
             marks={name: mark for name, mark in marks.items() if name in present},
             algorithms={int(str(flow)): frozenset(of_flow) for flow, of_flow in results.groupby("flow")["algorithm"]},
         )
@@ -102,7 +104,7 @@ class _Data:
             return f"{known} of {runs}" if known else "never"
         return "" if known else "no value"
 
-    def claims(self, metric: str, scenario: str, competitor: str) -> list[Published]:
+    def claims(self, metric: str, scenario: str, competitor: str) -> list[Claim]:
         return [
             claim
             for claim in self.published
@@ -254,12 +256,12 @@ class _Signs:
 
     bounds: set[str] = field(default_factory=set)
 
-    def draw(self, axes: Axes, claim: Published, at: float, colour: str, is_across: bool = False) -> None:
+    def draw(self, axes: Axes, claim: Claim, at: float, colour: str, is_across: bool = False) -> None:
         """Draw the value of a claim at a place of the x-axis, or of the y-axis if values go across."""
-        assert claim.value is not None
-        self.bounds.add(claim.bound)
-        place = (claim.value, at) if is_across else (at, claim.value)
-        axes.plot(*place, PUBLISHED_SIGNS[claim.bound], zorder=5, clip_on=False, **_hollow(colour))
+        for bound, number in numbers_of(claim).items():
+            self.bounds.add(bound)
+            place = (number, at) if is_across else (at, number)
+            axes.plot(*place, PUBLISHED_SIGNS[bound], zorder=5, clip_on=False, **_hollow(colour))
 
     def explain(self, figure: Figure, entries: Iterable[Any] = ()) -> Figure:
         """Add a legend with these entries and the signs that were drawn."""

@@ -5,25 +5,21 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from omegaconf import OmegaConf
 
-from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, find_metric
+from bbrgym.benchmark.claims import Claim, check_flow, check_metric, find_scenarios
 from bbrgym.benchmark.results import BenchmarkResult
-from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, number_text
-from bbrgym.benchmark.tables import run_table
-from bbrgym.checks import check_name
+from bbrgym.benchmark.statistics import number_text
+from bbrgym.benchmark.verdicts import ClaimRuns, Finding, Measured, judge_claims
+from bbrgym.checks import check_name, read_fields
 from bbrgym.envs.scenario import Scenario
-from studies.records import check_one_of, read_record
 
 CLAIMS: Final = Path(__file__).parent / "claims"
 """What papers published, as `<group>/<experiment>.yaml`: the names of the experiments in conf/experiment.
@@ -31,9 +27,6 @@ CLAIMS: Final = Path(__file__).parent / "claims"
 With `paper: <name>`, `<name>.yaml` has what the experiments of a paper share: their `stated` and `inferred` follow it.
 """
 VERDICTS: Final = ("agrees", "disagrees", "unclear", "not judged")
-BOUNDS: Final = ("about", "above", "below")
-OVER: Final = ("mean", "min", "max")
-FORMS: Final = ("value", "reduction", "ratio")
 
 
 @dataclass(frozen=True)
@@ -100,73 +93,16 @@ class PaperFigure:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any], scenarios: Mapping[str, Scenario]) -> PaperFigure:
         """Return the figure of a plain mapping; `scenarios` are those of the experiment."""
-        figure = cls(**read_record(cls, "a figure", plain))
+        figure = cls(**read_fields(cls, "a figure", plain))
         what = f"the figure {figure.title!r}"
         for key, axis in (("x", figure.x), ("panel", figure.panel)):
             if axis is not None:
-                check_one_of(what, key, axis, AXES)
-        shown = _scenarios(what, () if figure.scenario is None else (figure.scenario,), scenarios, or_all=True)
+                check_name(key, axis, AXES, of=what)
+        shown = find_scenarios(what, () if figure.scenario is None else (figure.scenario,), scenarios, or_all=True)
         for name in figure.y:
-            _check_metric(name, [scenarios[one] for one in shown])
+            check_metric(what, name, has_derived=False)
+            check_flow(what, name, [scenarios[one] for one in shown])
         return figure
-
-
-@dataclass(frozen=True)
-class Published:
-    """A number, a bound or an order that a paper states.
-
-    Attributes:
-        metric: a metric of `run_table`.
-        scenarios: the scenarios to which it applies.
-        competitor: the competitor to which it applies; None for an order.
-        value: the number; None for an order.
-        bound: `about` if the value is a number; `above` or `below` if it is a bound. Called `is` in the files.
-        over: `mean`, `min` or `max` over several scenarios. In files, `each` is one entry per scenario.
-        form: `value`: the metric x itself; `reduction`: 1 - x / y with the metric y of `against`; `ratio`: x / y.
-            Called `as` in the files.
-        against: the competitor that a reduction or a ratio compares with; None for a value.
-        order: competitors, the one with the lowest metric first; empty for a number.
-        wording: the paper's words.
-        because: why the measurement disagrees, in a sentence. Files may also name an entry of claims/reasons.yaml.
-    """
-
-    metric: str
-    scenarios: tuple[str, ...] = ()
-    competitor: str | None = None
-    value: float | None = None
-    bound: str = "about"
-    over: str = "mean"
-    form: str = "value"
-    against: str | None = None
-    order: tuple[str, ...] = ()
-    wording: str = ""
-    because: str = ""
-
-    @classmethod
-    def from_dict(
-        cls, plain: Mapping[str, Any], scenarios: Mapping[str, Scenario], competitors: Collection[str]
-    ) -> Published:
-        """Return the entry of a plain mapping; scenarios and competitors are those of the experiment."""
-        keys = {"scenarios": "scenario", "bound": "is", "form": "as"}
-        claim = cls(**read_record(cls, "a published entry", plain, keys))
-        what = f"the published {claim.metric}"
-        check_one_of(what, "as", claim.form, FORMS)
-        check_one_of(what, "is", claim.bound, BOUNDS)
-        check_one_of(what, "over", claim.over, OVER)
-        for name in (*claim.order, claim.competitor, claim.against):
-            if name is not None:
-                check_one_of(what, "competitor", name, competitors)
-        is_value = claim.value is not None and claim.competitor is not None and not claim.order
-        is_order = len(set(claim.order)) > 1 and claim.value is None and claim.competitor is None
-        if not is_value and not (is_order and claim.form == "value" and claim.bound == "about"):
-            raise ValueError(
-                f"{what} needs either a value of a competitor or an order of competitors, the lowest first"
-            )
-        if (claim.form == "value") != (claim.against is None):
-            raise ValueError(f"{what}: a reduction and a ratio are against a competitor, a value is not")
-        shown = _scenarios(what, claim.scenarios, scenarios)
-        _check_metric(claim.metric, [scenarios[name] for name in shown])
-        return dataclasses.replace(claim, scenarios=shown, because=_reasons().get(claim.because, claim.because))
 
 
 @dataclass(frozen=True)
@@ -181,7 +117,7 @@ class Paper:
         stated: what the paper says about the setting, for readers of the file.
         inferred: what the paper leaves open and how it is read here, with reasons, for readers of the file.
         figure: what is drawn.
-        published: its numbers and statements.
+        published: its numbers and statements, each over all of its scenarios.
     """
 
     title: str
@@ -191,21 +127,22 @@ class Paper:
     stated: tuple[str, ...] = ()
     inferred: tuple[str, ...] = ()
     figure: PaperFigure | None = None
-    published: tuple[Published, ...] = ()
+    published: tuple[Claim, ...] = ()
 
     @classmethod
     def from_dict(
         cls, plain: Mapping[str, Any], scenarios: Mapping[str, Scenario], competitors: Collection[str]
     ) -> Paper:
         """Return the paper of a plain mapping, as a file of `CLAIMS` has it."""
-        arguments = read_record(cls, "a paper", plain)
-        entries = []
-        for entry in arguments.get("published", ()):
-            if entry.get("over") == "each":
-                entries += [entry | {"scenario": name, "over": None} for name in entry["scenario"]]
-            else:
-                entries.append(entry)
-        arguments["published"] = tuple(Published.from_dict(entry, scenarios, competitors) for entry in entries)
+        arguments = read_fields(cls, "a paper", plain)
+        claims = [Claim.from_dict(entry, competitors, scenarios) for entry in arguments.get("published", ())]
+        for claim in claims:
+            check_metric(f"the claim about {claim.metric}", claim.metric, has_derived=False)
+        arguments["published"] = tuple(
+            dataclasses.replace(part, reason=_reasons().get(part.reason, part.reason))
+            for claim in claims
+            for part in claim.parts()
+        )
         if "figure" in arguments:
             arguments["figure"] = PaperFigure.from_dict(arguments["figure"], scenarios)
         return cls(**arguments)
@@ -251,7 +188,7 @@ class PublishedComparison:
         because: the claim's reason for a disagreement; empty if it agrees or nothing was measured.
     """
 
-    claim: Published
+    claim: Claim
     what: str
     published: str
     measured: str
@@ -272,181 +209,79 @@ class PublishedComparison:
 def compare(paper: Paper, results: pd.DataFrame) -> list[PublishedComparison]:
     """Compare everything that a paper published about an experiment with the measurements.
 
-    Quantities are computed from means over the seeds: a reduction is 1 - mean / mean, a `min` over scenarios the lowest
-    mean. Only seeds that all runs of a quantity have count, so that the same seeds are compared. The interval comes
-    from resampling these seeds; there is none if the seeds change no trace.
-
-    A time to reach something is the mean of the runs that reach it, and `never` if more than half of them do not.
-
-    * An order agrees if the means of all pairs of its competitors have that order.
-    * A bound agrees if the mean keeps it; it is unclear if the interval contains the bound.
-    * A value is judged by its order among the paper's other values of the same quantity: those of other competitors,
-      and for a metric of one flow those of the competitor's other flows. Equal published values have no order. Without
-      such values it is not judged; the ratio says how close it is.
+    `bbrgym.benchmark.verdicts.judge_claims` judges it. Of a value without others to compare it with, the ratio says how
+    close it is.
 
     Returns:
         One row per entry of `paper.published`, in that order.
     """
-    runs = _Runs(results)
-    measured = {claim: runs.measure(claim) for claim in paper.published if claim.competitor is not None}
-    rows = []
-    for claim in paper.published:
-        if claim.order:
-            rows.append(_compare_order(claim, runs))
-        elif claim.bound == "about":
-            rows.append(_compare_value(claim, measured))
-        else:
-            rows.append(_compare_bound(claim, measured[claim]))
-    return rows
+    return [_row(finding) for finding in judge_claims(paper.published, ClaimRuns.of_tables(results))]
 
 
-TIMES_TO_REACH: Final = ("convergence_s", "equilibrium_s")
-"""Metrics whose missing value means that the state is never reached."""
-
-
-@dataclass(frozen=True)
-class _Quantity:
-    text: str = "-"
-    value: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-
-
-class _Runs:
-    """The metrics of all runs, and the quantities of claims."""
-
-    def __init__(self, results: pd.DataFrame) -> None:
-        self._runs = None if results.empty else run_table(results)
-        self._traces: dict[Any, int] = (
-            {} if results.empty else results.groupby(["scenario", "competitor"])["trace_hash"].nunique().to_dict()
-        )
-
-    def measure(self, claim: Published) -> _Quantity:
-        """Return the quantity of a claim; its text is `-` if it was not measured."""
-        if self._runs is None or claim.metric not in self._runs:
-            return _Quantity()
-        # After unstacking, NaN is a missing run and infinity a run without a value.
-        table = self._runs[claim.metric].fillna(math.inf).unstack(["scenario", "competitor"])
-        groups = [
-            (scenario, name)
-            for name in (claim.competitor, claim.against)
-            if name is not None
-            for scenario in claim.scenarios
-        ]
-        if not set(groups) <= set(table.columns):
-            return _Quantity()
-        known = table[groups].dropna().to_numpy(dtype=np.float64)  # (seeds, groups)
-        reached = known[np.isfinite(known).all(axis=1)]
-        if claim.metric in TIMES_TO_REACH and claim.form == "value" and 2 * len(reached) < len(known):
-            never = f"never in {len(known) - len(reached)} of {len(known)} runs" if len(reached) else "never"
-            return _Quantity(never, math.inf)
-        if not len(reached):
-            return _Quantity()
-        value = float(_quantity(claim, reached.mean(axis=0)))
-        is_sample = any(self._traces[group] > 1 for group in groups)
-        low, high = bootstrap_interval(
-            np.arange(len(reached)) if is_sample else [],
-            lambda drawn, axis: _quantity(claim, reached[drawn.astype(np.intp)].mean(axis=axis)),
-        )
-        if math.isnan(value):
-            return _Quantity()
-        text = Estimate(value, low, high, len(reached)).text(_form(value))
-        if len(reached) < len(known):
-            text += f" ({len(reached)} of {len(known)} runs)"
-        return _Quantity(text, value, low, high)
-
-
-def _quantity(claim: Published, means: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the quantity of means, shape (…, groups): the competitor in each scenario, then the one it is against."""
-    own = means[..., : len(claim.scenarios)]
-    if claim.form != "value":
-        others = means[..., len(claim.scenarios) :]
-        own = own / np.where(others == 0, math.nan, others)
-        own = 1 - own if claim.form == "reduction" else own
-    reduce: dict[str, Callable[..., npt.NDArray[np.float64]]] = {"mean": np.mean, "min": np.min, "max": np.max}
-    return reduce[claim.over](own, axis=-1)
-
-
-def _compare_value(claim: Published, measured: Mapping[Published, _Quantity]) -> PublishedComparison:
-    own = measured[claim]
-    pairs = [
-        np.sign(other.value - own.value) == np.sign(partner.value - claim.value)
-        for partner, other in measured.items()
-        if partner.value is not None and claim.value is not None and _is_partner(partner, claim)
-        if not math.isnan(other.value) and not math.isnan(own.value)
-    ]
-    return _row(claim, own, *_of_pairs(pairs))
-
-
-def _is_partner(other: Published, claim: Published) -> bool:
-    def quantity(entry: Published) -> tuple[object, ...]:
-        return entry.bound, entry.scenarios, entry.over, entry.form, entry.against
-
-    if quantity(other) != quantity(claim) or other.value == claim.value:
-        return False
-    if other.metric == claim.metric:
-        return other.competitor != claim.competitor
-    is_other_flow = "[" in claim.metric and other.metric.split("[")[0] == claim.metric.split("[")[0]
-    return is_other_flow and "[" in other.metric and other.competitor == claim.competitor
-
-
-def _compare_bound(claim: Published, own: _Quantity) -> PublishedComparison:
-    assert claim.value is not None
-    if math.isnan(own.value):
-        return _row(claim, own, None, "-")
-    if own.low <= claim.value <= own.high:
-        return _row(claim, own, None, "unclear")
-    agrees = own.value > claim.value if claim.bound == "above" else own.value < claim.value
-    return _row(claim, own, agrees, "yes" if agrees else "no")
-
-
-def _compare_order(claim: Published, runs: _Runs) -> PublishedComparison:
-    values = {name: runs.measure(dataclasses.replace(claim, competitor=name)).value for name in claim.order}
-    if any(math.isnan(value) for value in values.values()):
-        return _row(claim, _Quantity(), None, "-")
-    pairs = [values[low] < values[high] for place, low in enumerate(claim.order) for high in claim.order[place + 1 :]]
-    ranked = sorted(values, key=lambda name: values[name])
-    text = ranked[0] + " " + _number(values[ranked[0]])
-    for before, name in itertools.pairwise(ranked):
-        text += f" {'=' if values[before] == values[name] else '<'} {name} {_number(values[name])}"
-    return _row(claim, _Quantity(text), *_of_pairs(pairs))
-
-
-def _of_pairs(pairs: Sequence[Any]) -> tuple[bool | None, str]:
-    if not pairs:
-        return None, "-"
-    agreeing = sum(map(bool, pairs))
-    if agreeing == len(pairs):
-        return True, "yes"
-    return False, f"{agreeing} of {len(pairs)} pairs" if agreeing else "no"
-
-
-def _row(claim: Published, measured: _Quantity, agrees: bool | None, agreement: str) -> PublishedComparison:
-    if claim.order:
-        published = " < ".join(claim.order)
-    else:
-        published = f"{claim.value:g}" if claim.bound == "about" else f"{claim.bound} {claim.value:g}"
+def _row(finding: Finding) -> PublishedComparison:
+    claim, measured = finding.claim, finding.measured
+    text = _order_text(finding.values) if claim.order else _measured_text(measured)
+    claimed = numbers_of(claim)
+    value = measured.estimate.value
+    first = next(iter(claimed.values()), 0.0)
     return PublishedComparison(
         claim=claim,
         what=_what(claim),
-        published=published,
-        measured=measured.text,
-        value=measured.value,
-        ratio=measured.value / claim.value if claim.value else math.nan,
-        agrees=agrees,
-        agreement=agreement,
-        because="" if agrees or measured.text == "-" else claim.because,
+        published=" < ".join(claim.order)
+        or " and ".join(
+            f"{number:g}" if bound == "about" else f"{bound} {number:g}" for bound, number in claimed.items()
+        ),
+        measured=text,
+        value=value,
+        ratio=value / first if first else math.nan,
+        agrees={"pass": True, "fail": False}.get(finding.verdict or ""),
+        agreement=_agreement(finding),
+        because="" if finding.verdict == "pass" or text == "-" else claim.reason,
     )
 
 
-def _what(claim: Published) -> str:
+def numbers_of(claim: Claim) -> dict[str, float]:
+    """Return the numbers of a claim: what it is `about`, or what it is `above` and `below`; none for an order."""
+    found = {"about": claim.value, "above": claim.at_least, "below": claim.at_most}
+    return {bound: number for bound, number in found.items() if number is not None}
+
+
+def _agreement(finding: Finding) -> str:
+    if finding.verdict is None:
+        return "-"
+    agreeing, pairs = finding.pairs
+    if finding.verdict == "fail" and agreeing:
+        return f"{agreeing} of {pairs} pairs"
+    return {"pass": "yes", "fail": "no", "unclear": "unclear"}[finding.verdict]
+
+
+def _measured_text(measured: Measured) -> str:
+    value, n_reached = measured.estimate.value, round(measured.estimate.n)
+    if math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return f"never in {measured.runs - n_reached} of {measured.runs} runs" if n_reached else "never"
+    few = f" ({n_reached} of {measured.runs} runs)" if n_reached < measured.runs else ""
+    return measured.estimate.text(_form(value)) + few
+
+
+def _order_text(values: Mapping[str, float]) -> str:
+    """Return what was measured, the lowest first; `-` for nothing."""
+    ranked = sorted(values, key=lambda name: values[name])
+    text = f"{ranked[0]} {_number(values[ranked[0]])}" if ranked else "-"
+    for before, name in itertools.pairwise(ranked):
+        text += f" {'=' if values[before] == values[name] else '<'} {name} {_number(values[name])}"
+    return text
+
+
+def _what(claim: Claim) -> str:
     text = claim.metric
     if claim.competitor is not None:
         text += f" of {claim.competitor}"
-    if claim.form == "reduction":
-        text = f"reduction of {text} against {claim.against}"
-    if claim.form == "ratio":
-        text = f"{text} over that of {claim.against}"
+    if claim.quantity == "reduction":
+        text = f"reduction of {text} against {claim.other}"
+    if claim.quantity == "ratio":
+        text = f"{text} over that of {claim.other}"
     if len(claim.scenarios) > 1:
         text = {"mean": "mean ", "min": "smallest ", "max": "largest "}[claim.over] + text
     return f"{text}, {', '.join(claim.scenarios)}"
@@ -465,20 +300,3 @@ def _form(value: float) -> str:
 @cache
 def _reasons() -> dict[str, str]:
     return cast(dict[str, str], OmegaConf.to_container(OmegaConf.load(CLAIMS / "reasons.yaml")))
-
-
-def _check_metric(name: str, scenarios: Sequence[Scenario]) -> None:
-    if find_metric(name) is None:
-        check_name("metric", name, [*METRICS, *(f"{metric}[0]" for metric in FLOW_METRICS)])
-    flow, flows = re.search(r"\[(\d+)\]$", name), min(len(scenario.flows) for scenario in scenarios)
-    if flow is not None and int(flow[1]) >= flows:
-        raise ValueError(f"the paper has {name!r}, but the flows of its scenario are 0 to {flows - 1}")
-
-
-def _scenarios(what: str, named: tuple[str, ...], known: Collection[str], or_all: bool = False) -> tuple[str, ...]:
-    """Return the named scenarios; the only one, or all if that is allowed, if none is named."""
-    if not named and len(known) != 1 and not or_all:
-        raise ValueError(f"{what} names no scenario, and there are several: {', '.join(known)}")
-    for name in named:
-        check_one_of(what, "scenario", name, known)
-    return named or tuple(known)

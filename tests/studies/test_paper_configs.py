@@ -62,7 +62,7 @@ def test_every_experiment_composes_and_is_accepted(experiment: str, preset: str)
 def test_every_experiment_has_what_its_paper_published(experiment: str) -> None:
     paper = paper_of(experiment)
     assert all((paper.published, paper.figure, paper.where, paper.stated, paper.inferred))
-    assert all(" " in entry.because for entry in paper.published if entry.because)  # else no name in reasons.yaml
+    assert all(" " in entry.reason for entry in paper.published if entry.reason)  # else no name in reasons.yaml
 
 
 def made_up_results(scenarios: Mapping[str, Scenario], competitors: Sequence[str]) -> pd.DataFrame:

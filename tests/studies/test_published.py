@@ -87,7 +87,7 @@ def test_values_of_other_quantities_are_no_partners() -> None:
     claims = [
         {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "value": 0.6},
         {"metric": "link_jain", "scenario": "t", "competitor": "bbq", "value": 0.7},
-        {"metric": "link_jain", "scenario": "s", "competitor": "bbq", "is": "above", "value": 0.7},
+        {"metric": "link_jain", "scenario": "s", "competitor": "bbq", "at_least": 0.7},
         {"metric": "link_jain", "scenario": "s", "competitor": "bbq", "as": "ratio", "against": "bbr", "value": 1.2},
         {"metric": "link_jain", "scenario": ["s", "t"], "competitor": "bbq", "value": 0.8},
     ]
@@ -110,7 +110,8 @@ def test_values_of_other_quantities_are_no_partners() -> None:
 def test_a_bound_holds_or_not_unless_the_interval_has_it_in_it(
     bound: str, value: float, agreement: str, agrees: bool | None
 ) -> None:
-    row = row_of(ENTRY | {"is": bound, "value": value}, {"s": {"bbr": [0.7, 0.8, 0.9]}})
+    key = {"above": "at_least", "below": "at_most"}[bound]
+    row = row_of(ENTRY | {"value": None, key: value}, {"s": {"bbr": [0.7, 0.8, 0.9]}})
     assert (row.agreement, row.agrees) == (agreement, agrees)
     assert row.published == f"{bound} {value}"
 
@@ -162,9 +163,9 @@ def test_several_scenarios(over: str, value: float, word: str) -> None:
 
 def test_what_is_not_there_is_not_judged() -> None:
     claims = [
-        {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "value": 0.5, "because": "reasons"},
+        {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "value": 0.5, "reason": "reasons"},
         {"metric": "link_jain", "scenario": ["s", "t"], "competitor": "bbq", "value": 0.5},
-        {"metric": "link_jain", "scenario": "s", "competitor": "bbq", "is": "above", "value": 0.5},
+        {"metric": "link_jain", "scenario": "s", "competitor": "bbq", "at_least": 0.5},
         {"metric": "link_jain", "scenario": "s", "order": ["bbq", "bbr"]},
         {"metric": "link_jain", "scenario": "s", "competitor": "bbq", "as": "ratio", "against": "bbr", "value": 1},
     ]
@@ -181,14 +182,14 @@ def test_what_is_not_there_is_not_judged() -> None:
 
 
 def test_a_time_may_never_come() -> None:
-    claim = {"metric": "equilibrium_s", "scenario": "s", "competitor": "bbr", "is": "above", "value": 70}
+    claim = {"metric": "equilibrium_s", "scenario": "s", "competitor": "bbr", "at_least": 70}
     never = row_of(claim, {"s": {"bbr": [math.nan, math.nan]}}, "equilibrium_s")
     assert (never.measured, never.agreement, never.value) == ("never", "yes", math.inf)
     seldom = row_of(claim, {"s": {"bbr": [math.nan, 20.0]}}, "equilibrium_s")
     assert (seldom.measured, seldom.agreement) == ("20.0 (1 of 2 runs)", "no")
     rarely = row_of(claim, {"s": {"bbr": [math.nan, 20.0, math.nan]}}, "equilibrium_s")
     assert (rarely.measured, rarely.agreement) == ("never in 2 of 3 runs", "yes")
-    reduced = {**claim, "competitor": "bbq", "as": "reduction", "against": "bbr", "value": 0.5}
+    reduced = {**claim, "competitor": "bbq", "as": "reduction", "against": "bbr"}
     results = results_of({"s": {"bbr": [math.nan], "bbq": [30.0]}}, "equilibrium_s")
     assert row_of(reduced, results).measured == "-"
     order = {"metric": "equilibrium_s", "scenario": "s", "order": ["bbq", "bbr"]}
@@ -198,10 +199,10 @@ def test_a_time_may_never_come() -> None:
 
 
 def test_a_reason_is_for_what_does_not_agree() -> None:
-    claim = {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "value": 0.5, "because": "reasons"}
+    claim = {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "reason": "reasons"}
     results = results_of({"s": {"bbr": [0.6]}})
-    assert row_of(claim | {"is": "below"}, results).because == "reasons"
-    assert row_of(claim | {"is": "above"}, results).because == ""
+    assert row_of(claim | {"at_most": 0.5}, results).because == "reasons"
+    assert row_of(claim | {"at_least": 0.5}, results).because == ""
 
 
 FIGURE = {"title": "f", "x": "loss", "y": ["link_jain"]}
@@ -212,10 +213,21 @@ SHARES = {"metric": "share[2]", "order": ["bbq", "bbr"]}
     ("plain", "message"),
     [
         ({"published": [ENTRY | {"metric": "jain"}]}, r"unknown metric 'jain' \(did you mean 'link_jain'\?\); known: "),
-        ({"published": [ENTRY | {"scenario": "u"}]}, "the published link_jain: unknown scenario 'u'; known: s, t"),
+        ({"published": [ENTRY | {"scenario": "u"}]}, "the claim about link_jain: unknown scenario 'u'; known: s, t"),
         ({"published": [ENTRY | {"scenario": None}]}, "names no scenario, and there are several: s, t"),
-        ({"published": [ENTRY | {"order": ["bbr", "bbq"]}]}, "either a value of a competitor or an order"),
-        ({"published": [ENTRY | {"as": "ratio"}]}, "a reduction and a ratio are against a competitor"),
+        ({"published": [ENTRY | {"order": ["bbr", "bbq"]}]}, "must have at_least or at_most, or a value, or an order"),
+        ({"published": [ENTRY | {"as": "ratio"}]}, "a ratio and a reduction need than or against"),
+        ({"published": [ENTRY | {"than": "bbr", "against": "bbq"}]}, "either than or against, got 'bbr' and 'bbq'"),
+        ({"published": [ENTRY | {"competitor": "bbr9"}]}, "unknown competitor 'bbr9'"),
+        ({"published": [ENTRY | {"competitor": None}]}, "must name the competitor that has the value 0.5"),
+        (
+            {"published": [{**SHARES, "metric": "link_jain", "scenario": "s", "order": ["bbr"]}]},
+            "two competitors or more",
+        ),
+        ({"published": [ENTRY | {"over": "sum"}]}, "unknown over 'sum'; known: each, mean, min, max"),
+        ({"published": [ENTRY | {"value": None, "at_least": 2, "at_most": 1}]}, "at_least must be <= at_most"),
+        ({"published": [ENTRY | {"metric": "convergence"}]}, r"unknown metric 'convergence' \(did you mean"),
+        ({"published": [ENTRY | {"is": "above"}]}, "a claim: unknown key 'is'"),
         ({"published": [ENTRY | {"wording": 3}]}, "3 in wording"),
         ({"published": {"metric": "link_jain"}}, "a paper has published=.*: it must be a list"),
         ({"published": [SHARES | {"scenario": "s"}]}, r"'share\[2\]', but the flows of its scenario are 0 to 1"),
