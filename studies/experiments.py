@@ -129,11 +129,12 @@ class SeedRuns:
     def code(self) -> str:
         """The hash of what decides its result."""
         keys = [run.code for run in self.runs]
-        return hashlib.sha256(json.dumps([keys, list(self.metrics), _tables_code()]).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps([keys, list(self.metrics), tables_code()]).encode()).hexdigest()[:16]
 
 
 @cache
-def _tables_code() -> list[str]:
+def tables_code() -> list[str]:
+    """Return the code by which a table of runs has its metrics (`metrics_of_runs`), for the hash of a job."""
     return [inspect.getsource(derived_metrics), inspect.getsource(run_table)]
 
 

@@ -9,24 +9,25 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pandas as pd
 from omegaconf import OmegaConf
 
-from bbrgym import Scenario, Trace, make_engine, simulate
+from bbrgym import Scenario, controllers, make_engine, simulate
+from bbrgym.benchmark.claims import Claim, check_flow
 from bbrgym.benchmark.code import code_hash, metrics_hash
 from bbrgym.benchmark.ledger import Rows
-from bbrgym.benchmark.statistics import Estimate, estimate
-from bbrgym.benchmark.verdicts import judge
-from bbrgym.envs.scenario import HEADER_BYTES
-from bbrgym.envs.trace import Summary
+from bbrgym.benchmark.metrics import measure
+from bbrgym.benchmark.verdicts import RUN, ClaimRuns, Finding, judge_claims, metrics_of_runs
+from bbrgym.checks import read_fields
 from studies import page
 from studies.agreement import neighbour
-from studies.records import check_one_of, read_record
+from studies.experiments import tables_code
 
 CLAIMS: Final = Path(__file__).with_suffix(".yaml")
 SEEDS: Final = range(1000, 1010)
@@ -35,115 +36,67 @@ WARMUP: Final = 1 / 3
 VERDICTS: Final = {"pass": "holds", "fail": "does not hold", "unclear": "unclear"}
 
 
-def _delay_ms(summary: Summary, algorithm: str) -> float:
-    """Return the mean RTT of an algorithm's first flow, less its base RTT and a transmission."""
-    flow = next(flow for flow in summary.flows if flow.algorithm == algorithm)
-    packet_ms = 8e-3 * (Scenario.packet_bytes + HEADER_BYTES) / summary.link.rate_mbps
-    return flow.rtt_mean_ms - flow.rtt_ms - packet_ms
-
-
-def _retransmission_rate(summary: Summary, algorithm: str) -> float:
-    """Return the retransmitted share of all flows' packets."""
-    return sum(flow.retransmissions for flow in summary.flows) / sum(flow.sent_packets for flow in summary.flows)
-
-
-def _share(summary: Summary, algorithm: str) -> float:
-    """Return the share of an algorithm's flows in the sum of all throughputs."""
-    throughputs = [(flow.algorithm, flow.throughput_mbps) for flow in summary.flows]
-    return sum(mbps for name, mbps in throughputs if name == algorithm) / sum(mbps for _, mbps in throughputs)
-
-
-MEASURES: Final[dict[str, Callable[[Summary, str], float]]] = {
-    "jain": lambda summary, _: summary.link.jain,
-    "utilisation": lambda summary, _: summary.link.utilisation,
-    "queue_ms": lambda summary, _: summary.link.queue_mean_ms,
-    "delay_ms": _delay_ms,
-    "retransmission_rate": _retransmission_rate,
-    "share": _share,
-}
-"""What is measured of a run, some of it of an algorithm."""
-
-
 @dataclass(frozen=True)
-class Claim:
+class RivalClaim:
     """A claim about an algorithm, and the figure that checks it.
 
     Attributes:
-        algorithm: what it is about.
-        source: who claims it, and where.
-        claim: what is claimed, in our words.
+        claim: who claims it, what it is, and what it needs; its scenario is called as its wording.
         figure: what is measured, with its unit.
-        measure: the same as one of `MEASURES`.
         path: what is simulated, as for `Scenario.from_dict`.
-        flows: the algorithms of the path's flows that have none, in turn; the claim's for all if it is empty.
-        of: the algorithm whose flows are measured; None for the claim's.
-        over: an algorithm with which all flows run too: the figure is the quotient of both runs.
-        at_least, at_most: between what the claim needs the figure to be.
+        flows: the algorithms of the path's flows that have none, in turn; the claim's for all if it is empty. With
+            `than`, these flows all have that algorithm in the runs that the claim is compared with.
     """
 
-    algorithm: str
-    source: str
-    claim: str
+    claim: Claim
     figure: str
-    measure: str
-    path: Mapping[str, Any] = field(default_factory=dict)
+    path: Mapping[str, Any]
     flows: tuple[str, ...] = ()
-    of: str | None = None
-    over: str | None = None
-    at_least: float | None = None
-    at_most: float | None = None
 
     @property
-    def needed(self) -> str:
-        """Return what the claim needs, as text."""
-        bounds = ((">=", self.at_least), ("<=", self.at_most))
-        return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
-
-    @property
-    def thresholds(self) -> list[float]:
-        """What the figure must be at least and at most."""
-        return [bound for bound in (self.at_least, self.at_most) if bound is not None]
-
-    @property
-    def scenarios(self) -> list[Scenario]:
-        """What is simulated, each with every seed: the flows of the claim, and those that they are compared with."""
-        runs = [self.flows or (self.algorithm,)]
-        if self.over is not None:
-            runs.append((self.over,))
-        return [
-            Scenario.from_dict(
+    def scenarios(self) -> dict[str, Scenario]:
+        """What is simulated with every seed, by the competitor that has the flows: the claim's, and that of `than`."""
+        assert self.claim.competitor is not None
+        runs = {self.claim.competitor: self.flows or (self.claim.competitor,)}
+        if self.claim.than is not None:
+            runs[self.claim.than] = (self.claim.than,)
+        return {
+            competitor: Scenario.from_dict(
                 {
                     **self.path,
                     "flows": [
-                        {"algorithm": name, **flow} for flow, name in zip(self.path["flows"], names, strict=False)
+                        {"algorithm": name, **flow}
+                        for flow, name in zip(self.path["flows"], itertools.cycle(names), strict=False)
                     ],
                 }
             )
-            for names in map(itertools.cycle, runs)
-        ]
-
-    def measured(self, summaries: Sequence[Summary]) -> float:
-        """Return the figure of one run of all scenarios, given their summaries without the warm-up."""
-        values = [MEASURES[self.measure](summary, self.of or self.algorithm) for summary in summaries]
-        return values[0] if self.over is None else values[0] / values[1]
+            for competitor, names in runs.items()
+        }
 
 
-def load_claims(path: Path = CLAIMS) -> list[Claim]:
+def load_claims(path: Path = CLAIMS) -> list[RivalClaim]:
     """Return the claims of a file. One with `buffers_bdp` is made once for each buffer."""
     plain: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     claims = []
     for entry in plain["claims"]:
-        buffers_bdp = entry.pop("buffers_bdp", None)
-        claim = Claim(**read_record(Claim, "a claim", entry))
-        check_one_of(f"the claim {claim.claim!r}", "measure", claim.measure, MEASURES)
-        if not claim.needed:
-            raise ValueError(f"the claim {claim.claim!r} must have at_least or at_most")
-        if buffers_bdp is None:
-            claims.append(claim)
-            continue
-        for bdp in buffers_bdp:
-            text = f"{claim.claim}; buffer of {bdp:g} BDP"
-            claims.append(dataclasses.replace(claim, claim=text, path={**claim.path, "buffer_bdp": bdp}))
+        own = {name: entry.pop(name, None) for name in ("figure", "path", "flows", "buffers_bdp")}
+        claim = Claim.from_dict(entry, controllers())
+        what = f"the claim {claim.wording!r}"
+        if not claim.thresholds or claim.against is not None or claim.quantity == "reduction":
+            raise ValueError(f"{what} must have at_least or at_most, of a value or of its ratio to `than`")
+        for name in ("competitor", "wording", "source"):
+            if not getattr(claim, name):
+                raise ValueError(f"{what} has no {name}")
+        for bdp in own.pop("buffers_bdp") or [None]:
+            of_buffer = dict(own)
+            wording = claim.wording
+            if bdp is not None:
+                wording = f"{wording}; buffer of {bdp:g} BDP"
+                of_buffer["path"] = {**own["path"], "buffer_bdp": bdp}
+            named = dataclasses.replace(claim, wording=wording, scenarios=(wording,))
+            rival = RivalClaim(**read_fields(RivalClaim, what, {"claim": named, **of_buffer}))
+            check_flow(what, claim.metric, list(rival.scenarios.values()))
+            claims.append(rival)
     return claims
 
 
@@ -151,69 +104,88 @@ def load_claims(path: Path = CLAIMS) -> list[Claim]:
 class ClaimRun:
     """The runs with one seed that check a claim."""
 
-    claim: Claim
+    rival: RivalClaim
     seed: int
 
     @property
-    def scenarios(self) -> list[Scenario]:
-        """What is simulated.
+    def scenarios(self) -> dict[str, Scenario]:
+        """What is simulated, by competitor.
 
         RTTs and starts differ a little between seeds: without losses a run hardly depends on its seed.
         """
-        return [neighbour(scenario, self.seed) for scenario in self.claim.scenarios]
+        return {name: neighbour(scenario, self.seed) for name, scenario in self.rival.scenarios.items()}
 
     @property
     def name(self) -> str:
         """What the ledger calls it."""
-        return f"{self.claim.algorithm}/{self.claim.claim}/{self.seed}"
+        return f"{self.rival.claim.competitor}/{self.rival.claim.wording}/{self.seed}"
 
     @property
     def code(self) -> str:
         """The hash of what decides its result."""
-        scenarios = [scenario.to_dict() for scenario in self.scenarios]
-        return code_hash("native", also=json.dumps([scenarios, self.claim.measure, self.claim.of, metrics_hash()]))
+        scenarios = [scenario.to_dict() for scenario in self.scenarios.values()]
+        return code_hash(
+            "native", also=json.dumps([scenarios, self.rival.claim.metric, metrics_hash(), *tables_code()])
+        )
 
 
 def jobs() -> list[ClaimRun]:
     """Return the runs of all claims."""
-    return [ClaimRun(claim, seed) for claim in load_claims() for seed in SEEDS]
+    return [ClaimRun(rival, seed) for rival in load_claims() for seed in SEEDS]
 
 
 def work(job: ClaimRun) -> Rows:
-    """Simulate, and return the claim's figure."""
+    """Simulate, and return the claim's metric: a row for each competitor that has the flows."""
+    rows = []
     with closing(make_engine("native")) as engine:
-        summaries = [_summary(simulate(scenario, engine, job.seed)) for scenario in job.scenarios]
-    return [{"figure": job.claim.measured(summaries)}]
-
-
-def _summary(trace: Trace) -> Summary:
-    return trace.summary(after_s=WARMUP * trace.scenario.duration_s)
+        for competitor, scenario in job.scenarios.items():
+            trace = simulate(scenario, engine, job.seed)
+            names = {"scenario": "path", "competitor": competitor, "seed": job.seed}
+            flows = pd.DataFrame([{**names, **row} for row in measure(trace, after_s=WARMUP * scenario.duration_s)])
+            metric = job.rival.claim.metric
+            value = metrics_of_runs(flows, [metric], {"path": scenario})[metric].iloc[0]
+            rows.append({"competitor": competitor, "value": float(value)})
+    return rows
 
 
 def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
     """Return the table of the page."""
-    claims = load_claims()
-    measured = [estimate([results[ClaimRun(claim, seed).name][0]["figure"] for seed in SEEDS]) for claim in claims]
-    return {"claims": summarise(claims, measured)}
+    rivals = load_claims()
+    return {"claims": summarise(rivals, judge(rivals, results))}
 
 
-def summarise(claims: Sequence[Claim], measured: Sequence[Estimate]) -> str:
-    """Return a table of claims: one holds if the whole interval is what it needs."""
-    verdicts = [
-        VERDICTS[judge(found, claim.at_least, claim.at_most)] for claim, found in zip(claims, measured, strict=True)
+def judge(rivals: Sequence[RivalClaim], results: Mapping[str, Rows]) -> list[Finding]:
+    """Judge claims by the results of their runs, which all differ."""
+    rows = [
+        {
+            "scenario": rival.claim.wording,
+            "seed": seed,
+            "competitor": row["competitor"],
+            rival.claim.metric: row["value"],
+        }
+        for rival in rivals
+        for seed in SEEDS
+        for row in results[ClaimRun(rival, seed).name]
     ]
+    table = pd.DataFrame(rows).set_index(RUN)
+    return judge_claims([rival.claim for rival in rivals], ClaimRuns(table, set(table.index.droplevel("seed"))))
+
+
+def summarise(rivals: Sequence[RivalClaim], findings: Sequence[Finding]) -> str:
+    """Return a table of claims: one holds if the whole interval is what it needs."""
+    verdicts = [VERDICTS[finding.verdict or "unclear"] for finding in findings]
     counts = ", ".join(f"{verdicts.count(one)} {one}" for one in VERDICTS.values() if one in verdicts)
     rows = [
         [
-            claim.algorithm,
-            page.cell(claim.source),
-            page.cell(claim.claim),
-            page.cell(claim.figure),
-            claim.needed,
-            found.text(beside=claim.thresholds),
+            str(rival.claim.competitor),
+            page.cell(rival.claim.source),
+            page.cell(rival.claim.wording),
+            page.cell(rival.figure),
+            rival.claim.needed_as(""),
+            finding.measured.estimate.text(beside=rival.claim.thresholds),
             verdict,
         ]
-        for claim, found, verdict in zip(claims, measured, verdicts, strict=True)
+        for rival, finding, verdict in zip(rivals, findings, verdicts, strict=True)
     ]
     head = ["algorithm", "source", "claim", "figure", "needed", "measured [95 %]", "verdict"]
-    return f"{len(claims)} claims: {counts}.\n\n{page.table(head, rows)}"
+    return f"{len(rivals)} claims: {counts}.\n\n{page.table(head, rows)}"

@@ -130,6 +130,14 @@ def test_figures_by_hand() -> None:
     assert figure("over_tcp", *flows) == pytest.approx((5 + 0) / 2)
 
 
+def test_figures_of_the_first_flow_and_of_all_flows_by_hand() -> None:
+    # A packet of 1040 bytes takes 1 ms.
+    rows = [{"rtt_mean_ms": 40, "rtt_ms": 30, "link_rate_mbps": 8.32, "retransmissions": 1, "sent_packets": 100}]
+    rows += [{"rtt_mean_ms": 90, "rtt_ms": 30, "link_rate_mbps": 8.32, "retransmissions": 7, "sent_packets": 300}]
+    assert figure("first_flow_delay_ms", *rows) == pytest.approx(40 - 30 - 1)
+    assert figure("total_retransmission_rate", *rows) == pytest.approx(8 / 400)
+
+
 def test_the_completion_time_is_of_flows_with_a_size() -> None:
     plain = {"duration_s": 40, "flows": [{}, {"size_bytes": 100_000}, {"size_bytes": 100_000, "start_s": 30}]}
     never, soon, late = ({"completion_time_ms": time_ms} for time_ms in (math.nan, 2000.0, 4000.0))
