@@ -28,8 +28,8 @@ engine that is given as a callable goes the way of ns3 and linux, with or withou
 In a batch, an engine that fails changes nothing for the others. If `Episodes` is healing, the episode of that engine is
 truncated (`StepResult.errors`), and an autoreset that failed is repeated with another draw, until an engine has failed
 `FAILURES_IN_A_ROW` times. In all other cases `finish_resets` or `finish_step` raises an EngineError. Any other
-exception of an engine comes out of the call in which it happens: an interrupt, say, or the ValueError of a scenario
-that it refuses. In both cases all episodes are lost, and resets must come next.
+exception of an engine, or of the draw of a scenario, comes out of the call in which it happens: an interrupt, say, or
+the ValueError of a scenario that it refuses. In both cases all episodes are lost, and resets must come next.
 """
 
 from __future__ import annotations
@@ -221,34 +221,11 @@ class Episodes:
         self._autoresets = dict(zip(engines.tolist(), rngs, strict=True)) if is_autoreset else {}
         self._resetting = engines
         self._is_pending = True
-        self.is_running[engines] = False
-        self._seeds = self._seeds.copy()  # records of earlier steps may still hold it
-        scenarios, seeds, steps_ms = [], [], []
-        drawn = list(self._scenarios)
-        for engine, rng, distribution in zip(engines.tolist(), rngs, distributions, strict=True):
-            # The order is part of what a seed means.
-            scenario, seed = self.spec.action.on(distribution.sample(rng)), int(rng.integers(1, 2**31))
-            agents = self._agents(scenario)
-            scenarios.append(scenario)
-            seeds.append(seed)
-            steps_ms.append(agents.interval_ms)
-            drawn[engine], self._seeds[engine] = scenario, seed
-            self._enter(agents, slice(engine * self.spec.agents, (engine + 1) * self.spec.agents))
-        self._scenarios = tuple(drawn)
-        self._can_end = bool(np.count_nonzero(np.isfinite(self._ends)))
         try:
-            self._engines.begin_resets(engines.tolist(), scenarios, seeds, steps_ms)
-        except BaseException:
+            self._begin_draws(engines, rngs, distributions)
+        except BaseException:  # of a draw, or of an engine
             self.abandon()
             raise
-        self._flow_indices = self._flows.copy()
-        if self._steps is None or self._steps_of is not self._engines.flows:
-            self._steps_of = self._engines.flows
-            self._steps = _native.AgentSteps(
-                *(self.spec.observation.table, self.spec.reward.compiled, self._engines.flows, self._engines.link),
-                *(self._flows, self._gains, self._preferences, self._conditions),
-                *(self._rows, self.last_observations, self._rewards),
-            )
 
     def finish_resets(self) -> npt.NDArray[np.float32]:
         """Wait for the resets.
@@ -464,6 +441,35 @@ class Episodes:
         self.abandon()
         self._steps = None  # it keeps the engines' arrays
         self._engines.close()
+
+    def _begin_draws(
+        self, engines: npt.NDArray[np.intp], rngs: Sequence[np.random.Generator], distributions: Sequence[Distribution]
+    ) -> None:
+        """Draw a scenario and a seed for each engine, and begin their resets."""
+        self.is_running[engines] = False
+        self._seeds = self._seeds.copy()  # records of earlier steps may still hold it
+        scenarios, seeds, steps_ms = [], [], []
+        drawn = list(self._scenarios)
+        for engine, rng, distribution in zip(engines.tolist(), rngs, distributions, strict=True):
+            # The order is part of what a seed means.
+            scenario, seed = self.spec.action.on(distribution.sample(rng)), int(rng.integers(1, 2**31))
+            agents = self._agents(scenario)
+            scenarios.append(scenario)
+            seeds.append(seed)
+            steps_ms.append(agents.interval_ms)
+            drawn[engine], self._seeds[engine] = scenario, seed
+            self._enter(agents, slice(engine * self.spec.agents, (engine + 1) * self.spec.agents))
+        self._scenarios = tuple(drawn)
+        self._can_end = bool(np.count_nonzero(np.isfinite(self._ends)))
+        self._engines.begin_resets(engines.tolist(), scenarios, seeds, steps_ms)
+        self._flow_indices = self._flows.copy()
+        if self._steps is None or self._steps_of is not self._engines.flows:
+            self._steps_of = self._engines.flows
+            self._steps = _native.AgentSteps(
+                *(self.spec.observation.table, self.spec.reward.compiled, self._engines.flows, self._engines.link),
+                *(self._flows, self._gains, self._preferences, self._conditions),
+                *(self._rows, self.last_observations, self._rewards),
+            )
 
     def _distribution(self, options: Mapping[str, Any] | None) -> Distribution:
         drawn = self.spec.distribution

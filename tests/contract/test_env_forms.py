@@ -99,6 +99,41 @@ def test_an_engines_failure_ends_the_episode_and_not_the_environment(
     env.close()
 
 
+@pytest.mark.parametrize(
+    ("make_form", "actions"),
+    [
+        (BottleneckEnv.from_spec, ZERO),
+        (BottleneckParallelEnv, {"flow_0": ZERO}),
+        (
+            lambda spec: BottleneckVectorEnv(2, BRIEF, engine=FakeEngine),
+            np.zeros((2, 2), np.float32),
+        ),
+        (lambda spec: SharedPolicyVecEnv(spec, n_engines=2), np.zeros((2, 2), np.float32)),
+    ],
+    ids=["single", "parallel", "vector", "SB3"],
+)
+def test_a_draw_that_fails_ends_the_episodes_and_not_the_environment(
+    make_form: Callable[[EpisodeSpec], Any], actions: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = make_form(EpisodeSpec(BRIEF, engine=FakeEngine))
+
+    def fail(self: Distribution, rng: np.random.Generator) -> Scenario:
+        raise ValueError("nothing to draw")
+
+    env.reset()
+    env.step(actions)
+    with monkeypatch.context() as patch:
+        patch.setattr(Distribution, "sample", fail)
+        with pytest.raises(ValueError, match="nothing to draw"):
+            env.reset()
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(actions)
+    pickle.dumps(env._episodes)  # which a running one refuses
+    env.reset()
+    env.step(actions)
+    env.close()
+
+
 class TestBottleneckEnv:
     @pytest.mark.filterwarnings("error")
     @pytest.mark.parametrize(
