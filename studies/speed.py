@@ -1,4 +1,4 @@
-"""Measure how fast the gym is: `python -m studies.speed` (`--quick` for a first look).
+"""Measure how fast the gym is: `python -m studies.speed` prints it (`--quick` for a first look).
 
 Every value is a median of samples that take turns: both sides of a ratio alternate every few ms or s (A B A B …), and
 everything runs in every repetition. A machine that slows down slows down both sides. Times of one machine say little
@@ -15,6 +15,7 @@ import platform
 import sys
 import tempfile
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,12 +29,14 @@ from google.protobuf.internal import api_implementation
 from rich.console import Console
 from rich.progress import track
 
-from bbrgym import Flow, Rows, Scenario, make_engine
+from bbrgym import Flow, Scenario, make_engine
+from bbrgym import Rows as EngineRows
 from bbrgym._testing import policy_time_ns
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.provenance import source_tags
 from bbrgym.baselines.policy_file import REFERENCE, policy_bytes
-from bbrgym.benchmark.code import version_of
+from bbrgym.benchmark.code import code_hash, version_of
+from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.cores import available_cores
 from bbrgym.envs.action import Action
@@ -46,7 +49,9 @@ from bbrgym.executors import EXECUTORS, ExecutorConfig, make_executor
 from bbrgym.interruption import run_interruptible
 from studies import page
 
-MARK: Final = "studies/speed.py"
+MACHINE: Final = "Machine"
+"""The table of what the values depend on."""
+DAY: Final = "measured on"
 Sample = TypeVar("Sample")
 
 
@@ -145,58 +150,105 @@ Measurement = Callable[[int], Samples]
 """seed -> samples; one call per repetition."""
 
 
+@dataclass(frozen=True)
+class SpeedRun:
+    """All measurements, with executors on this machine."""
+
+    name: str = "speed"
+
+    @property
+    def code(self) -> str:
+        """The hash of the engines and the policy that are measured."""
+        return code_hash("native", "ns3", also=load_agent(REFERENCE).content_hash)
+
+
+def jobs() -> list[SpeedRun]:
+    """Return the one job: its measurements take turns, so they belong together."""
+    return [SpeedRun()]
+
+
+def work(job: SpeedRun) -> Rows:
+    """Measure everything."""
+    return measure(FULL, measurements(FULL, ["local"]))
+
+
+def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
+    """Return the tables."""
+    return {"tables": text_of(results[SpeedRun().name])}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; with --write, write the tables into the page."""
-    parser = page.parser(__doc__, MARK)
+    """Measure and print."""
+    parser = ArgumentParser("python -m studies.speed", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a first look: below 20 s instead of 4 minutes")
     parser.add_argument("--executors", nargs="+", default=["local"], choices=list(EXECUTORS))
     options = parser.parse_args(argv)
     effort = QUICK if options.quick else FULL
-    with known_units():  # episodes without an end
-        page.publish(run(effort, measurements(effort, options.executors)), MARK, options.write)
+    print(text_of(measure(effort, measurements(effort, options.executors))))
     return 0
 
 
-def run(effort: Effort, measuring: Sequence[Measurement]) -> str:
-    """Repeat all measurements in turn, and return the tables and the machine for the page."""
+def measure(effort: Effort, measuring: Sequence[Measurement]) -> Rows:
+    """Repeat all measurements in turn.
+
+    Returns:
+        One row per value, with its `table`, `row`, `column` and `text`; the table `MACHINE` has what they depend on.
+    """
     started, begin = datetime.now(UTC), time.perf_counter()
     load_before = os.getloadavg()[0]
     samples: Samples = {}
     done = 0
-    for repetition in range(1, effort.repetitions + 1):
-        if done and (time.perf_counter() - begin) * repetition / done > effort.limit_s:
-            break
-        console = Console(stderr=True)
-        for measure in track(measuring, f"repetition {repetition}", console=console, transient=True):
-            for cell, values in measure(repetition).items():
-                samples.setdefault(cell, []).extend(values)
-        done = repetition
-    machine = describe_machine() | {
+    with known_units():  # episodes without an end
+        for repetition in range(1, effort.repetitions + 1):
+            if done and (time.perf_counter() - begin) * repetition / done > effort.limit_s:
+                break
+            console = Console(stderr=True)
+            for one in track(measuring, f"repetition {repetition}", console=console, transient=True):
+                for cell, values in one(repetition).items():
+                    samples.setdefault(cell, []).extend(values)
+            done = repetition
+    machine = {
+        DAY: f"{started:%Y-%m-%d}",
+        **describe_machine(),
         "load average": f"{load_before:.2f} before, {os.getloadavg()[0]:.2f} after",
         "repetitions": f"{done} in {time.perf_counter() - begin:.0f} s",
     }
-    lines = "\n".join(f"* {what}: {value}" for what, value in machine.items())
-    return "\n\n".join([f"Measured on {started:%Y-%m-%d}.", *tables(samples), "### Machine", lines])
+    return [
+        *values_of(samples),
+        *({"table": MACHINE, "row": what, "column": "", "text": value} for what, value in machine.items()),
+    ]
 
 
-def tables(samples: Samples) -> list[str]:
-    """Return a heading and a table for each title among the cells."""
-    blocks = []
-    for title in dict.fromkeys(cell.table for cell in samples):
-        rows: dict[str, dict[str, str]] = {}
-        columns: dict[str, None] = {}
-        for cell, values in samples.items():
-            if cell.table == title:
-                rows.setdefault(cell.row, {})[cell.column] = _text(values)
-                columns[cell.column] = None
-        for cell in samples.keys() & ANCHORS.keys():
-            if cell.table == title:
-                rows[cell.row]["ns3-gym"] = " to ".join(f"{value:,.0f}" for value in ANCHORS[cell])
-                rows[cell.row]["times faster"] = times_faster(cell, samples[cell])
-                columns |= dict.fromkeys(("ns3-gym", "times faster"))
-        lines = [[name, *(row.get(column, "") for column in columns)] for name, row in rows.items()]
+def values_of(samples: Samples) -> Rows:
+    """Return the values of the cells and of ns3-gym beside them, row by row."""
+    texts: dict[tuple[str, str], dict[str, str]] = {}
+    for cell, values in samples.items():
+        texts.setdefault((cell.table, cell.row), {})[cell.column] = _text(values)
+    for cell in samples.keys() & ANCHORS.keys():
+        texts[cell.table, cell.row] |= {
+            "ns3-gym": " to ".join(f"{value:,.0f}" for value in ANCHORS[cell]),
+            "times faster": times_faster(cell, samples[cell]),
+        }
+    return [
+        {"table": table, "row": row, "column": column, "text": text}
+        for (table, row), of_row in texts.items()
+        for column, text in of_row.items()
+    ]
+
+
+def text_of(rows: Rows) -> str:
+    """Return a heading and a table for each table among the values, and what they depend on."""
+    tables: dict[str, dict[str, dict[str, str]]] = {}
+    for row in rows:
+        tables.setdefault(row["table"], {}).setdefault(row["row"], {})[row["column"]] = row["text"]
+    machine = {what: value[""] for what, value in tables.pop(MACHINE).items()}
+    blocks = [f"Measured on {machine.pop(DAY)}."]
+    for title, of_table in tables.items():
+        columns = list(dict.fromkeys(column for of_row in of_table.values() for column in of_row))
+        lines = [[name, *(of_row.get(column, "") for column in columns)] for name, of_row in of_table.items()]
         blocks += [f"### {title}", page.table(["", *columns], lines, range(1, 1 + len(columns)))]
-    return blocks
+    facts = "\n".join(f"* {what}: {value}" for what, value in machine.items())
+    return "\n\n".join([*blocks, f"### {MACHINE}", facts])
 
 
 def measurements(effort: Effort, executors: Sequence[str]) -> list[Measurement]:
@@ -267,7 +319,7 @@ def measure_steps(effort: Effort, engine: str, rate_mbps: float, step_ms: float,
 @contextlib.contextmanager
 def same_episode(
     rate_mbps: float, step_ms: float, seed: int, name: str = "ns3"
-) -> Iterator[tuple[Callable[[], Any], Callable[[], Rows]]]:
+) -> Iterator[tuple[Callable[[], Any], Callable[[], EngineRows]]]:
     """Yield functions that make a step of the same episode in an environment and in its engine `name`."""
     scenario = _one_agent(rate_mbps)
     action = Action().action(*GAINS)
@@ -338,7 +390,7 @@ def measure_packets(effort: Effort, row: str, seed: int) -> Samples:
         flows=(Flow("bbr", rtt_ms=10.0), Flow("bbr", rtt_ms=50.0)),
     )
     runs_of_native = [_native_run(scenario, 1, effort.budget_s / 10)]
-    steps: list[Rows] = []
+    steps: list[EngineRows] = []
     with contextlib.closing(Ns3Engine()) as engine:
         engine.reset(scenario, 1)  # starts the worker, which is not part of the run
         worker_s, own_s = _cpu_s(engine.pid), time.process_time()
@@ -424,7 +476,7 @@ def _run_benchmark(seeds: Sequence[int], config: Mapping[str, Any], executor: An
     with tempfile.TemporaryDirectory() as folder:
         plan = {**BENCHMARK, "seeds": list(seeds), "executor": dict(config)}
         quiet = Console(file=io.StringIO())
-        result = run_benchmark(plan, Path(folder), quiet, command=MARK, has_report=False, executor=executor)
+        result = run_benchmark(plan, Path(folder), quiet, command="studies.speed", has_report=False, executor=executor)
     if result.failures or result.missing:
         raise RuntimeError(f"{len(result.failures)} runs failed: {result.failures[:1]}")
 
@@ -443,7 +495,7 @@ def describe_machine() -> dict[str, str]:
 
 def _native_run(scenario: Scenario, seed: int, budget_s: float, step_ms: float = 100.0) -> tuple[float, float]:
     """Return data packets and CPU s of a run in native with its reset, averaged over the runs within the budget."""
-    steps: list[Rows] = []
+    steps: list[EngineRows] = []
     runs = 0
     with contextlib.closing(make_engine("native")) as engine:
         begin = time.process_time()
@@ -457,7 +509,7 @@ def _native_run(scenario: Scenario, seed: int, budget_s: float, step_ms: float =
     return _sent_packets(steps) / runs, taken_s / runs
 
 
-def _sent_packets(steps: Sequence[Rows]) -> float:
+def _sent_packets(steps: Sequence[EngineRows]) -> float:
     column = FLOW_COLUMNS.index("sent_packets")
     return sum(float(rows.flows[:, column].sum()) for rows in steps)
 

@@ -1,26 +1,25 @@
-"""The study of speed measures what it says, and writes where it may. Its times are not judged."""
+"""The study of speed measures what it says. Its times are not judged."""
 
 import dataclasses
 import math
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from in_process import ExecutorInThisProcess
 from marks import needs_ns3
-from pages import empty_page
 
-from bbrgym import EngineError
+from bbrgym.benchmark.ledger import Rows
 from studies import speed
+from studies.speed import text_of
 
 MICRO = speed.Effort(1, 60.0, 0.01, scale=0.02)
 
 
 @needs_ns3
-def test_a_run_prints_every_table_and_writes_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_run_prints_every_table_and_the_page_has_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(speed, "QUICK", MICRO)
     monkeypatch.setattr(speed, "RATES_MBPS", (12.0,))
@@ -28,10 +27,11 @@ def test_a_run_prints_every_table_and_writes_the_page(
     monkeypatch.setattr(speed, "_CHUNK_PACKETS", {"ns3": 100, "native": 2_000})
     monkeypatch.setattr(speed, "_cpu_s", lambda pid: time.perf_counter())  # the kernel counts in 10 ms
     monkeypatch.setattr(speed, "make_executor", ExecutorInThisProcess)
-    page = empty_page("speed.md", tmp_path)
-    assert speed.main(["--quick", "--write", str(page)]) == 0
-    written = page.read_text()
-    assert capsys.readouterr().out.strip() in written
+    kept: list[Rows] = []
+    monkeypatch.setattr(speed, "text_of", lambda rows: kept.append(rows) or text_of(rows))
+    assert speed.main(["--quick"]) == 0
+    written = str(speed.view({"speed": kept[0]}, lambda name, draw: name)["tables"])
+    assert capsys.readouterr().out.strip() == written
     for row in ("ns-3, 12 Mbit/s, 100 ms", "10 flows", "rollouts, reference policy", "local, 2 workers"):
         assert f"| {row} |" in written
     assert "* repetitions: 1 in " in written
@@ -62,24 +62,12 @@ def test_environment_and_engine_do_the_same_work(engine: str) -> None:
 def test_measurements_take_turns_within_the_limit() -> None:
     calls: list[tuple[str, int]] = []
     measuring = [_recording("a", calls), _recording("b", calls)]
-    text = speed.run(dataclasses.replace(MICRO, repetitions=2), measuring)
+    text = text_of(speed.measure(dataclasses.replace(MICRO, repetitions=2), measuring))
     assert calls == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
     assert "| a | 1.50 ±17% |" in text
     calls.clear()
-    speed.run(dataclasses.replace(MICRO, repetitions=5, limit_s=0.0), measuring)  # no second one would end in time
+    speed.measure(dataclasses.replace(MICRO, repetitions=5, limit_s=0.0), measuring)  # no second one would end in time
     assert calls == [("a", 1), ("b", 1)]
-
-
-def test_an_error_leaves_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(seed: int) -> speed.Samples:
-        raise EngineError("ns-3 died")
-
-    monkeypatch.setattr(speed, "measurements", lambda effort, executors: [fail])
-    page = empty_page("speed.md", tmp_path)
-    before = page.read_text()
-    with pytest.raises(EngineError):
-        speed.main(["--write", str(page)])
-    assert page.read_text() == before
 
 
 def _recording(name: str, calls: list[tuple[str, int]]) -> Callable[[int], speed.Samples]:
