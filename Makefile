@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run study house papers agreement rfc9743 preference test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants linux stacks kernel results ui playground playground-bench clean FORCE
+.PHONY: setup run study house papers agreement rfc9743 preference test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants stacks kernel results ui playground playground-bench clean FORCE
 
 setup: $(SETUP)
 
@@ -117,10 +117,6 @@ stubs: setup
 
 bench: setup
 	$(BIN)/python -m studies.speed
-
-# From the runs of Linux that are kept in studies/linux; ARGS=--measure measures the missing ones first.
-linux: setup
-	$(BIN)/python -m studies.linux $(ARGS) --write docs/results/linux.md
 
 # A policy in the kernel's TCP, in real time and as root (docs/kernel.md): three quarters of an hour.
 kernel: setup

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -92,12 +92,22 @@ def _simulate(run: Run, engine: Mapping[str, Any], retries: int, engine_factory:
     if hash_policies(run.scenario) != run.policy_hashes:
         raise RuntimeError("a policy of the scenario has changed since the benchmark began")
     with closing(engine_factory(**engine)) as simulator:
-        for _ in range(1 + retries):
+
+        def attempt() -> Trace:
             policy = None if agent is None else agent.policy(run.scenario)
-            trace = simulate(run.scenario, simulator, seed=run.seed, step_ms=run.step_ms, policy=policy)
-            if trace.flaw is None:
-                break
-    return trace
+            return simulate(run.scenario, simulator, seed=run.seed, step_ms=run.step_ms, policy=policy)
+
+        *_, last = attempts(attempt, retries)
+    return last
+
+
+def attempts(attempt: Callable[[], Trace], retries: int) -> Iterator[Trace]:
+    """Yield the traces of a run that is repeated up to `retries` times, until one has no flaw (`Engine.flaw`)."""
+    for _ in range(1 + retries):
+        trace = attempt()
+        yield trace
+        if trace.flaw is None:
+            return
 
 
 def measure_run(trace: Trace, warmup: float) -> dict[str, Any]:

@@ -46,8 +46,6 @@ class Page:
 
 
 PAGES: Final = {
-    "speed": Page(5, ("studies.speed --write docs/results/speed.md",)),
-    "linux": Page(3, ("studies.linux --write docs/results/linux.md",)),
     "preference": Page(
         25,
         ("studies.preference engine=ns3 benchmark.seeds=[1,2]", "studies.preference write=docs/results/preference.md"),

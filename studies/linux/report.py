@@ -1,24 +1,23 @@
-"""The generated parts of docs/results/linux.md: simulations beside Linux, the league on Linux, two BBRs, a duel."""
+"""The parts of docs/results/linux.md: simulations beside Linux, the league on Linux, a duel."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from rich.console import Console
 
-from bbrgym import Scenario
+from bbrgym import Scenario, Trace
+from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.plots import over_time
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.scores import SCORE, scores, standings
 from bbrgym.benchmark.statistics import estimate
 from bbrgym.benchmark.tables import run_table
-from bbrgym.envs.trace_file import load_trace
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from studies import page
 from studies.linux.cases import (
     ALIKE,
@@ -32,7 +31,6 @@ from studies.linux.cases import (
     STAND_INS,
     WARMUP,
     Case,
-    all_cases,
     league_case,
     over_udp,
 )
@@ -50,46 +48,43 @@ from studies.linux.comparison import (
     percents,
     signed,
 )
-from studies.linux.runs import DUEL_TRACE, MOST_REPEATS, Labelled, measured, missing, run_once, simulated
+from studies.linux.runs import LEAGUE_SEEDS, MOST_REPEATS, OVER_TIME, SEEDS, CaseRun, Labelled, frame_of, jobs
 
 ENGINES: Final = {"native": NATIVE, "ns3": NS3}
-SEEDS: Final = (1, 2, 3, 4, 5)
-NS3_SEEDS: Final = (1, 2, 3)
-LEAGUE_SEEDS: Final = tuple(range(1, 11))
-
-MARK: Final = "studies/linux"
-"""What the names of the page's blocks begin with."""
-ABSENT: Final = "Not measured yet: `make linux ARGS=--measure`."
 
 
-def write_report(runs: pd.DataFrame, path: Path, console: Console) -> None:
-    """Write the page's blocks and figure from the kept runs of Linux; everything else is simulated anew."""
-    blocks = {
-        "runs": _runs(runs),
-        "grid": _grid(runs, console),
-        "league": _league(runs, console),
-        "duel": _duel(path),
+def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
+    """Return the tables of the page, and the figure of the duel."""
+    table = _grid_runs(results)
+    found = list(cells(GRID, table))
+    first, second = DUEL.scenario.flows
+    return {
+        "runs": _runs(results),
+        "grid": "\n\n".join([*_verdict(found), _grid_table(GRID, table, found), *_causes(found)]),
+        "league": "\n\n".join(_league(results)),
+        "duel": {
+            "link": DUEL.scenario.describe_link(),
+            "rtt_ms": f"{first.rtt_ms:g}",
+            "flows": f"{first.algorithm} and {second.algorithm}",
+            "figure": figure("duel", lambda: _duel_figure(results)),
+        },
     }
-    page.write_blocks(path, MARK, blocks, ABSENT)
 
 
-def _runs(runs: pd.DataFrame) -> list[str]:
-    if runs.empty:
-        return []
-    of_runs = runs[runs["flow"] == 0]
-    every = all_cases()
-    wanted = {(case.key, seed) for case in every for seed in range(1, case.runs + 1)}
+def _runs(results: Mapping[str, Rows]) -> str:
+    """Return how punctual the runs of Linux were, and when and where they were measured."""
+    of_runs = pd.DataFrame([results[run.name][0] for run in jobs() if run.engine == "linux"])
     days = sorted(of_runs["day"].unique())
     rows = [
         ["kernel", ", ".join(sorted(of_runs["kernel"].unique()))],
         ["days", days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"],
-        ["runs", f"{len(wanted) - len(missing(every, runs))} of {len(wanted)}"],
+        ["runs", f"{len(of_runs)} of {len(of_runs)}"],
         ["load average before a run", _quartiles(of_runs["load"], ".1f")],
         ["lateness of departures, mean", _quartiles(of_runs["late_mean_ms"], ".3f") + " ms"],
         ["lateness of departures, p99.9", _quartiles(of_runs["late_p999_ms"], ".2f") + " ms"],
         [f"runs with a flaw, after up to {MOST_REPEATS} repeats", str(int(of_runs["has_flaw"].sum()))],
     ]
-    return [page.table(["measured with", "median (quartiles)"], rows)]
+    return page.table(["measured with", "median (quartiles)"], rows)
 
 
 def _quartiles(values: pd.Series, form: str) -> str:
@@ -97,22 +92,18 @@ def _quartiles(values: pd.Series, form: str) -> str:
     return f"{middle:{form}} ({low:{form}} to {high:{form}})"
 
 
-def _grid(runs: pd.DataFrame, console: Console) -> list[str]:
-    cases = [case for case in GRID if (runs["key"] == case.key).any()]
-    if not cases:
-        return []
-    variants = {(c.name, variant.name): variant.of(c) for c in cases for variant in VARIANTS if variant.changes(c)}
+def _grid_runs(results: Mapping[str, Rows]) -> pd.DataFrame:
+    """Return `run_table` of all runs of `GRID`: Linux's, those over UDP, the simulated ones and their variants."""
+    variants = {(c.name, variant.name): variant.of(c) for c in GRID for variant in VARIANTS if variant.changes(c)}
+    over = {(case.name, OVER_UDP): over_udp(case) for case in GRID if case.is_of_kernel}
     frames = [
-        measured({(case.name, LINUX): case for case in cases}, runs),
-        measured({(case.name, OVER_UDP): over_udp(case) for case in cases if case.is_of_kernel}, runs),
-        simulated(variants, "native", SEEDS, console),
+        frame_of({(case.name, LINUX): case for case in GRID}, "linux", results),
+        frame_of(over, "linux", results),
+        frame_of(variants, "native", results, SEEDS["native"]),
     ]
     for engine, title in ENGINES.items():
-        labelled = {(case.name, title): case.simulated() for case in cases}
-        frames.append(simulated(labelled, engine, NS3_SEEDS if title == NS3 else SEEDS, console))
-    table = run_table(pd.concat(frames, ignore_index=True))
-    found = list(cells(cases, table))
-    return [*_verdict(found), _grid_table(cases, table, found), *_causes(found)]
+        frames.append(frame_of({(case.name, title): case.simulated() for case in GRID}, engine, results, SEEDS[engine]))
+    return run_table(pd.concat(frames, ignore_index=True))
 
 
 def _verdict(found: Sequence[Cell]) -> list[str]:
@@ -128,7 +119,8 @@ def _verdict(found: Sequence[Cell]) -> list[str]:
     ]
     ns3 = [cell for cell in found if NS3 in cell.of]
     return [
-        f"{len(GRID)} scenarios: Linux {GRID_RUNS} runs each, native {len(SEEDS)} seeds, ns-3 {len(NS3_SEEDS)}.",
+        f"{len(GRID)} scenarios: Linux {GRID_RUNS} runs each, native {len(SEEDS['native'])} seeds, "
+        f"ns-3 {len(SEEDS['ns3'])}.",
         f"Native is within {percents(WITHIN)} of Linux in {inside} of {len(found)} cells ({'; '.join(by_kind)}). "
         f"{chance} of the others could be chance.",
         f"ns-3 is within {percents(WITHIN)} of Linux in {sum(cell.is_within(NS3) for cell in ns3)} of "
@@ -171,11 +163,9 @@ def _metric_name(metric: str) -> str:
     return names.get(metric, metric.replace("share[", "share of flow ").removesuffix("]"))
 
 
-def _league(runs: pd.DataFrame, console: Console) -> list[str]:
-    on_linux = _league_of(lambda labelled: measured(labelled, runs), lambda case: case)
-    if any(result.results.empty for result in on_linux):
-        return []
-    in_native = _league_of(lambda labelled: simulated(labelled, "native", LEAGUE_SEEDS, console), Case.simulated)
+def _league(results: Mapping[str, Rows]) -> list[str]:
+    on_linux = league_of(lambda labelled: frame_of(labelled, "linux", results), lambda case: case)
+    in_native = league_of(lambda labelled: frame_of(labelled, "native", results, LEAGUE_SEEDS), Case.simulated)
     return [
         f"{len(ALIKE)} links with all flows of one kind, and {len(BESIDE)} beside the kernel's CUBIC: Linux "
         f"{LEAGUE_RUNS} runs of each, native {len(LEAGUE_SEEDS)} seeds.",
@@ -198,7 +188,7 @@ class League(NamedTuple):
     alone: BenchmarkResult
 
 
-def _league_of(frame_of: Callable[[Labelled], pd.DataFrame], made: Callable[[Case], Case]) -> League:
+def league_of(frame_of: Callable[[Labelled], pd.DataFrame], made: Callable[[Case], Case]) -> League:
     """Return the league of cases that are run somewhere."""
 
     def result(scenarios: Mapping[str, Scenario], labelled: Labelled) -> BenchmarkResult:
@@ -275,19 +265,24 @@ def harms(beside: BenchmarkResult, alone: BenchmarkResult) -> pd.Series:
     return pd.Series(1 - runs.to_numpy() / alone_mbps, runs.index)
 
 
-def _duel(path: Path) -> list[str]:
-    if not DUEL_TRACE.is_file():
-        return []
-    link = page.write_figure(_duel_figure(), path, "duel")
-    first, second = DUEL.scenario.flows
-    return [
-        f"{DUEL.scenario.describe_link()}, {first.rtt_ms:g} ms:",
-        f"![Throughput of {first.algorithm} and {second.algorithm} over time in native, ns-3 and Linux]({link})",
-    ]
+def _duel_figure(results: Mapping[str, Rows]) -> Figure:
+    """Draw the throughput of both flows in each engine."""
+    runs = {title: CaseRun(DUEL.simulated(), engine, 1) for engine, title in ENGINES.items()}
+    return over_time(
+        {title: _over_time(results[run.name]) for title, run in (runs | {LINUX: CaseRun(DUEL, "linux", 1)}).items()}
+    )
 
 
-def _duel_figure() -> Figure:
-    case = DUEL.simulated()
-    traces = {title: run_once(case, engine, 1) for engine, title in ENGINES.items()}
+def _over_time(rows: Rows) -> Trace:
+    """Return a trace of the duel that has only throughputs, and both flows in every step."""
     # With the simulated scenario, so that CUBIC has one name and colour.
-    return over_time(traces | {LINUX: replace(load_trace(DUEL_TRACE), scenario=case.scenario)})
+    scenario = DUEL.simulated().scenario
+    throughputs = np.array([row[OVER_TIME] for row in rows]).T
+    steps = len(throughputs)
+    flows = np.full((steps, len(rows), len(FLOW_COLUMNS)), np.nan)
+    flows[:, :, FLOW_COLUMNS.index("throughput_mbps")] = throughputs
+    flows[:, :, FLOW_COLUMNS.index("is_active")] = 1.0
+    link = np.full((steps, len(LINK_COLUMNS)), np.nan)
+    link[:, LINK_COLUMNS.index("rate_mbps")] = scenario.rate_mbps
+    time_s = 1e-3 * DUEL.step_ms * np.arange(1, steps + 1)
+    return Trace(scenario, seed=1, engine="", step_ms=DUEL.step_ms, time_s=time_s, flows=flows, link=link)

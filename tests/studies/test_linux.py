@@ -1,22 +1,18 @@
 """The comparison with Linux: what is measured and kept, the rule for late runs, the cells and their causes."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import empty_page
-from rich.console import Console
 
 from bbrgym import Flow, Scenario, Trace
-from bbrgym.benchmark.tables import run_table
 from studies.linux import cases, comparison, report, runs
 from studies.linux.cases import Case
 from studies.linux.comparison import LINUX, NATIVE, OVER_UDP, Cell
+from studies.linux.runs import CaseRun
 
-QUIET = Console(quiet=True)
 DUEL = Scenario(rate_mbps=4, buffer_bdp=1, duration_s=1, flows=(Flow("bbr", 20), Flow("linux-cubic", 20)))
-CASE = Case("duel", DUEL, runs=2)
+CASE = Case("pair", DUEL, runs=2)
 OTHER = Case("other", replace(DUEL, rate_mbps=5), runs=1)
 
 
@@ -44,54 +40,66 @@ def test_the_runs_of_an_agent_are_kept_for_one_policy_and_its_defaults(monkeypat
 
 # Measuring
 
-
-def trace(case: Case, seed: int = 1) -> Trace:
-    return runs.run_once(case.simulated(), "native", seed)
+simulate_case = runs.simulate_case
 
 
 class Host:
-    """A stand-in for Linux that is late as told, and remembers what it ran."""
+    """A stand-in for Linux that is late as told, and counts what it ran."""
 
     def __init__(self, *late_ms: float) -> None:
         self.late_ms = list(late_ms)
-        self.ran: list[tuple[str, int]] = []
+        self.ran = 0
 
-    def run(self, case: Case, seed: int) -> Trace:
-        self.ran.append((case.name, seed))
-        timing = {"late_mean_ms": 0.01, "late_p999_ms": self.late_ms.pop(0), "late_max_ms": 9.0}
-        flaw = "late" if timing["late_p999_ms"] > 1 else None
-        return replace(trace(case, seed), timing=timing, flaw=flaw)
-
-
-def test_runs_are_made_seed_by_seed_and_late_ones_again(tmp_path: Path) -> None:
-    file = tmp_path / "runs.parquet"
-    host = Host(0.1, 3.0, 4.0, 0.5, 3.5, 2.0)
-    runs.measure_linux([CASE, OTHER], QUIET, path=file, run=host.run)
-    first = [("duel", 1), ("other", 1), ("duel", 2)]
-    # The latest first; a repeat that is later still leaves the run as it was, and a run is repeated twice at most.
-    assert host.ran == [*first, ("duel", 2), ("other", 1), ("other", 1)]
-    kept = runs.load_runs(file)
-    late_ms = {(r.key, r.seed): r.late_p999_ms for r in kept.itertuples() if r.flow == 0}
-    assert late_ms[OTHER.key, 1] == pytest.approx(2.0)
-    assert late_ms[CASE.key, 2] == pytest.approx(0.5)
-    assert set(kept["attempts"]) == {1, 2, 3}
-    assert len(kept) == 6
+    def run(self, run: CaseRun) -> Trace:
+        if run.engine != "linux":
+            return simulate_case(run)
+        self.ran += 1
+        trace = simulate_case(CaseRun(run.case.simulated(), "native", run.seed))
+        late_ms = self.late_ms.pop(0)
+        timing = {"late_mean_ms": 0.01, "late_p999_ms": late_ms, "late_max_ms": 9.0}
+        return replace(trace, timing=timing, flaw="late" if late_ms > 1 else None)
 
 
-def test_a_measurement_resumes(tmp_path: Path) -> None:
-    file = tmp_path / "runs.parquet"
-    host = Host(0.1)
-    with pytest.raises(IndexError):  # it has no second run to give
-        runs.measure_linux([CASE, OTHER], QUIET, path=file, run=host.run)
-    again = Host(0.1, 0.1)
-    runs.measure_linux([CASE, OTHER], QUIET, path=file, run=again.run)
-    assert [*host.ran[:1], *again.ran] == [("duel", 1), ("other", 1), ("duel", 2)]
-    frame = runs.measured({("d", LINUX): CASE}, runs.load_runs(file))
-    assert frame[["scenario", "competitor", "seed", "flow"]].values.tolist() == [
-        ["d", LINUX, seed, flow] for seed in (1, 2) for flow in (0, 1)
-    ]
-    simulated = runs.simulated({("d", NATIVE): CASE.simulated()}, "native", (1, 2), QUIET)
-    assert run_table(frame)["share[0]"].to_numpy() == pytest.approx(run_table(simulated)["share[0]"].to_numpy())
+@pytest.mark.parametrize(
+    ("late_ms", "kept_ms", "attempts", "has_flaw"),
+    [
+        ([0.1], 0.1, 1, False),
+        ([3.0, 0.5], 0.5, 2, False),
+        ([4.0, 2.0, 3.0], 2.0, 3, True),
+    ],
+)
+def test_a_late_run_is_repeated_and_the_most_punctual_one_counts(
+    monkeypatch: pytest.MonkeyPatch, late_ms: list[float], kept_ms: float, attempts: int, has_flaw: bool
+) -> None:
+    host = Host(*late_ms)
+    monkeypatch.setattr(runs, "simulate_case", host.run)
+    rows = runs.work(CaseRun(CASE, "linux", 1))
+    assert host.ran == attempts
+    for row in rows:
+        assert (row["late_p999_ms"], row["attempts"], row["has_flaw"]) == (kept_ms, attempts, has_flaw)
+    simulated = runs.work(CaseRun(CASE.simulated(), "native", 1))
+    assert [{name: row[name] for name in runs.COLUMNS} for row in rows] == simulated
+
+
+def test_real_time_is_measured_again_for_another_case_and_simulations_for_other_code_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def codes() -> list[str]:
+        of_case = [CaseRun(case, engine, 1).code for case in (CASE, OTHER) for engine in ("linux", "native")]
+        return [*of_case, CaseRun(replace(CASE, step_ms=50.0), "linux", 1).code]
+
+    before = codes()
+    assert len(set(before)) == len(before)
+    monkeypatch.setattr(runs, "code_hash", lambda *engines, also: f"other{also}")
+    assert [new == old for new, old in zip(codes(), before, strict=True)] == [True, False, True, False, True]
+
+
+def test_every_job_has_a_name_of_its_own_and_real_time_comes_first() -> None:
+    every = runs.jobs()
+    assert len({run.name for run in every}) == len(every)
+    engines = [run.engine for run in every]
+    assert engines == sorted(engines, key=lambda engine: engine != "linux")
+    assert sum(case.runs for case in cases.all_cases()) == engines.count("linux")
 
 
 # Cells
@@ -131,40 +139,38 @@ def test_a_cause_is_the_first_rule_that_fits() -> None:
 # The page
 
 
-def test_the_page_without_runs_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "DUEL_TRACE", tmp_path / "duel.parquet")
-    report.write_report(runs.load_runs(tmp_path / "none.parquet"), empty_page("linux.md", tmp_path), QUIET)
-    assert (tmp_path / "linux.md").read_text().count(report.ABSENT) == 4
-
-
-def test_the_page_of_a_few_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_of_a_few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Linux is played by native with other seeds, so that every cell is near."""
     path = Scenario(rate_mbps=4, buffer_bdp=1, duration_s=1, flows=(Flow("bbr", 20, jitter_ms=1),))
     both = replace(path, flows=(path.flows[0], replace(path.flows[0], algorithm="linux-cubic")))
-    grid = (Case("two", both, 2),)
-    competitors = [one for one in cases.COMPETITORS if one.name in ("bbr", "cubic", "linux-cubic")]
-    for module in (cases, report):
-        monkeypatch.setattr(module, "ALIKE", {"one": path})
-        monkeypatch.setattr(module, "BESIDE", {"beside": both})
-        monkeypatch.setattr(module, "ALONE", {"beside": replace(both, flows=both.flows[1:])})
-        monkeypatch.setattr(module, "COMPETITORS", competitors)
-        monkeypatch.setattr(module, "LEAGUE_RUNS", 1)
-        monkeypatch.setattr(module, "GRID", grid)
-        monkeypatch.setattr(module, "DUEL", Case("duel", both, 1))
-    monkeypatch.setattr(runs, "DUEL", Case("duel", both, 1))
-    monkeypatch.setattr(report, "SEEDS", (1, 2))
-    monkeypatch.setattr(report, "LEAGUE_SEEDS", (1,))
-    monkeypatch.setattr(report, "ENGINES", {"native": NATIVE})
-    monkeypatch.setattr(report, "DUEL_TRACE", tmp_path / runs.DUEL_TRACE.name)
+    changed = {
+        "ALIKE": {"one": path},
+        "BESIDE": {"beside": both},
+        "ALONE": {"beside": replace(both, flows=both.flows[1:])},
+        "COMPETITORS": [one for one in cases.COMPETITORS if one.name in ("bbr", "cubic", "linux-cubic")],
+        "LEAGUE_RUNS": 1,
+        "GRID": (Case("two", both, 2),),
+        "DUEL": Case("duel", replace(both, duration_s=2), 1),
+        "SEEDS": {"native": (1, 2), "ns3": (1,)},
+        "LEAGUE_SEEDS": (1,),
+    }
+    for module in (cases, runs, report):
+        for name in changed.keys() & vars(module).keys():
+            monkeypatch.setattr(module, name, changed[name])
     host = Host(*[0.1] * 100)
-    runs.measure_linux(cases.all_cases(), QUIET, path=tmp_path / "runs.parquet", run=host.run)
-    kept = runs.load_runs(tmp_path / "runs.parquet")
-    report.write_report(kept, empty_page("linux.md", tmp_path), QUIET)
-    text = (tmp_path / "linux.md").read_text()
-    assert report.ABSENT not in text
-    assert f"| runs | {len(host.ran)} of {len(host.ran)} |" in text
-    assert "in 4 of 4 cells (shares: 2 of 2; mean queue: 1 of 1; p95 of the queue: 1 of 1)" in text
-    assert (tmp_path / "linux" / "duel.png").stat().st_size > 1000
-    league = report._league_of(lambda labelled: runs.measured(labelled, kept), lambda case: case)
+    monkeypatch.setattr(
+        runs, "simulate_case", lambda run: host.run(replace(run, engine=PLAYED.get(run.engine, run.engine)))
+    )
+    results = {run.name: runs.work(run) for run in runs.jobs()}
+    drawn = []
+    view = report.view(results, lambda name, draw: drawn.append(draw()) or name)
+    assert f"| runs | {host.ran} of {host.ran} |" in str(view["runs"])
+    assert "in 4 of 4 cells (shares: 2 of 2; mean queue: 1 of 1; p95 of the queue: 1 of 1)" in str(view["grid"])
+    assert len(drawn) == 1
+    league = report.league_of(lambda labelled: runs.frame_of(labelled, "linux", results), lambda case: case)
     assert set(league.alike.results["competitor"]) == {"bbr", "cubic", "linux-cubic"}
-    assert "Native differs from Linux by at most 0.000." in text
+    assert "Native differs from Linux by at most 0.000." in str(view["league"])
+
+
+PLAYED = {"ns3": "native"}
+"""Who takes the place of an engine that needs more than this machine may have."""
