@@ -122,6 +122,11 @@ class Cell:
         """Return whether the means differ by at most `WITHIN`."""
         return abs(self.relative(name, to).value) <= WITHIN
 
+    def is_chance(self) -> bool:
+        """Whether the interval of native's difference reaches into the allowed range."""
+        own = self.relative(NATIVE)
+        return own.low <= WITHIN and own.high >= -WITHIN
+
     def cause(self) -> str:
         """Return why native differs from Linux, by the first rule that fits.
 
@@ -130,9 +135,8 @@ class Cell:
         3. TCP of the kernel: with ours over UDP instead, Linux is within the range of native.
         4. The host: ours over UDP, or flows that were ours anyway, differ too.
         """
-        own = self.relative(NATIVE)
-        if own.low <= WITHIN and own.high >= -WITHIN:
-            return f"chance: {signed(own)}"
+        if self.is_chance():
+            return f"chance: {signed(self.relative(NATIVE))}"
         variants = [variant.name for variant in VARIANTS if variant.name in self.of]
         for name in variants:
             if self.is_within(name):

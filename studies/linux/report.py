@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -9,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from bbrgym import Scenario, Trace
 from bbrgym.benchmark.ledger import Rows
@@ -16,6 +18,7 @@ from bbrgym.benchmark.plots import over_time
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.scores import SCORE, scores, standings
 from bbrgym.benchmark.statistics import estimate
+from bbrgym.benchmark.style import COLOURS, SMALL, empty_figure, styled
 from bbrgym.benchmark.tables import run_table
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from studies import page
@@ -44,6 +47,7 @@ from studies.linux.comparison import (
     WITHIN,
     Cell,
     cells,
+    judged,
     mean,
     percents,
     signed,
@@ -54,20 +58,37 @@ ENGINES: Final = {"native": NATIVE, "ns3": NS3}
 
 
 def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
-    """Return the tables of the page, and the figure of the duel."""
+    """Return the sentences, lists and tables of the page, and its figures."""
     table = _grid_runs(results)
     found = list(cells(GRID, table))
+    on_linux = league_of(lambda labelled: frame_of(labelled, "linux", results), lambda case: case)
+    in_native = league_of(lambda labelled: frame_of(labelled, "native", results, LEAGUE_SEEDS), Case.simulated)
+    rank, places = _standings(on_linux, in_native)
+    harm, harm_table = _harm(on_linux, in_native)
     first, second = DUEL.scenario.flows
     return {
-        "runs": _runs(results),
-        "grid": "\n\n".join([*_verdict(found), _grid_table(GRID, table, found), *_causes(found)]),
-        "league": "\n\n".join(_league(results)),
+        "verdict": " ".join(_verdict(found)),
+        "differences": figure("differences", lambda: _differences_figure(found)),
+        "causes": _causes(found),
+        "values": _values(GRID, table, found),
+        "scenarios": len(GRID),
+        "grid_runs": {"linux": GRID_RUNS, "native": len(SEEDS["native"]), "ns3": len(SEEDS["ns3"])},
+        "league": {
+            "alike": len(ALIKE),
+            "beside": len(BESIDE),
+            "runs": {"linux": LEAGUE_RUNS, "native": len(LEAGUE_SEEDS)},
+            "rank": rank,
+            "places": places,
+            "harm": harm,
+            "harm_table": harm_table,
+        },
         "duel": {
             "link": DUEL.scenario.describe_link(),
             "rtt_ms": f"{first.rtt_ms:g}",
             "flows": f"{first.algorithm} and {second.algorithm}",
             "figure": figure("duel", lambda: _duel_figure(results)),
         },
+        "runs": _runs(results),
     }
 
 
@@ -108,7 +129,7 @@ def _grid_runs(results: Mapping[str, Rows]) -> pd.DataFrame:
 
 def _verdict(found: Sequence[Cell]) -> list[str]:
     inside = sum(cell.is_within() for cell in found)
-    chance = sum(not cell.is_within() and cell.cause().startswith("chance") for cell in found)
+    chance = sum(not cell.is_within() and cell.is_chance() for cell in found)
     kinds = {
         "shares": [cell for cell in found if cell.metric not in QUEUES],
         "mean queue": [cell for cell in found if cell.metric == QUEUES[0]],
@@ -119,8 +140,6 @@ def _verdict(found: Sequence[Cell]) -> list[str]:
     ]
     ns3 = [cell for cell in found if NS3 in cell.of]
     return [
-        f"{len(GRID)} scenarios: Linux {GRID_RUNS} runs each, native {len(SEEDS['native'])} seeds, "
-        f"ns-3 {len(SEEDS['ns3'])}.",
         f"Native is within {percents(WITHIN)} of Linux in {inside} of {len(found)} cells ({'; '.join(by_kind)}). "
         f"{chance} of the others could be chance.",
         f"ns-3 is within {percents(WITHIN)} of Linux in {sum(cell.is_within(NS3) for cell in ns3)} of "
@@ -128,50 +147,75 @@ def _verdict(found: Sequence[Cell]) -> list[str]:
     ]
 
 
-def _grid_table(cases: Sequence[Case], table: pd.DataFrame, found: Sequence[Cell]) -> str:
-    """Return a row per scenario, with Linux, native and ns-3 side by side."""
+@styled
+def _differences_figure(found: Sequence[Cell]) -> Figure:
+    """Draw how far native and ns-3 are from Linux: a row per scenario, a panel per kind of cell."""
+    cases = list(dict.fromkeys(cell.case.name for cell in found))
+    labels = {cell.case.name: _short(cell.case.scenario) for cell in found}
+    panels: dict[str, list[Cell]] = {"shares": [], "mean queue": [], "p95 of the queue": []}
+    for cell in found:
+        panels[{QUEUES[0]: "mean queue", QUEUES[1]: "p95 of the queue"}.get(cell.metric, "shares")].append(cell)
+    figure = empty_figure(1.0 + 0.37 * len(cases))
+    for axes, (title, of_panel) in zip(figure.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
+        axes.axvspan(-WITHIN, WITHIN, color="#e8e8e8", linewidth=0)
+        axes.axvline(0, color="#999999", linewidth=0.8)
+        for who, colour, marker, lift in ((NATIVE, COLOURS[0], "o", -0.15), (NS3, COLOURS[1], "D", 0.15)):
+            shown = [cell for cell in of_panel if who in cell.of]
+            differences = [cell.relative(who).value for cell in shown]
+            rows = [cases.index(cell.case.name) + lift for cell in shown]
+            axes.plot(differences, rows, marker, color=colour, markersize=4, label=who, clip_on=False)
+        axes.set_title(title)
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_yticks(range(len(cases)), [labels[name] for name in cases])
+    axes.set_ylim(len(cases) - 0.4, -0.6)
+    figure.supxlabel("difference from Linux; grey: within", fontsize=SMALL)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    return figure
+
+
+def _short(scenario: Scenario) -> str:
+    """Return two lines: the flows' algorithms, and the link."""
+    counts = Counter(flow.algorithm for flow in scenario.flows)
+    flows = " + ".join(name if count == 1 else f"{count} {name}" for name, count in counts.items())
+    loss = f", {100 * scenario.loss:g} % loss" if scenario.loss else ""
+    return f"{flows}\n{scenario.rate_mbps:g} Mbit/s, {scenario.buffer_bdp:g} BDP{loss}"
+
+
+def _values(cases: Sequence[Case], table: pd.DataFrame, found: Sequence[Cell]) -> str:
+    """Return a row per cell of each scenario, with Linux, native and ns-3 side by side."""
     missed = {(cell.case.name, cell.metric) for cell in found if not cell.is_within()}
     rows = []
     for case in cases:
         of_case = dict(iter(table.xs(case.name, level="scenario").groupby(level="competitor", sort=False)))
-        row = [page.cell(case.name)]
-        shares = [f"share[{index}]" for index in range(len(case.scenario.flows)) if len(case.scenario.flows) > 1]
-        for metrics, form in ((shares, ".2f"), *(([metric], ".1f") for metric in QUEUES)):
-            for who in (LINUX, NATIVE, NS3):
-                texts = [mean(of_case[who][metric], form) for metric in metrics if who in of_case]
-                marks = [" **x**" if who == NATIVE and (case.name, metric) in missed else "" for metric in metrics]
-                row.append("<br>".join(text + mark for text, mark in zip(texts, marks, strict=False)))
-        rows.append(row)
-    figures = ["share of each flow", "queue, ms", "p95 of the queue, ms"]
-    headings = [f"{figure}: {who}" for figure in figures for who in (LINUX, NATIVE, NS3)]
-    return page.table(["scenario", *headings], rows, range(1, 10))
+        name = page.cell(case.name)
+        for metric in judged(case.scenario):
+            form = ".1f" if metric in QUEUES else ".2f"
+            texts = {who: mean(of_case[who][metric], form) for who in (LINUX, NATIVE, NS3)}
+            if (case.name, metric) in missed:
+                texts[NATIVE] += " **x**"
+            rows.append([name, _metric_name(metric) + (", ms" if metric in QUEUES else ""), *texts.values()])
+            name = ""  # once per scenario
+    return page.table(["scenario", "cell", LINUX, NATIVE, NS3], rows, range(2, 5))
 
 
-def _causes(found: Sequence[Cell]) -> list[str]:
-    missed = [cell for cell in found if not cell.is_within()]
-    if not missed:
-        return []
-    rows = [
-        [page.cell(cell.case.name), _metric_name(cell.metric), signed(cell.relative(NATIVE)), page.cell(cell.cause())]
-        for cell in missed
-    ]
-    return [page.table(["scenario", "", "native relative to Linux", "cause"], rows, [2])]
+def _causes(found: Sequence[Cell]) -> str:
+    """Return a list of the scenarios with cells that are not within, and of these cells with their causes."""
+    missed: dict[str, list[Cell]] = {}
+    for cell in found:
+        if not cell.is_within():
+            missed.setdefault(cell.case.name, []).append(cell)
+    lines = []
+    for name, of_case in missed.items():
+        lines.append(f"* {page.cell(name)}")
+        for cell in of_case:
+            cause = "chance" if cell.is_chance() else cell.cause()  # whose numbers are here already
+            lines.append(f"    * {_metric_name(cell.metric)}, {signed(cell.relative(NATIVE))}: {page.cell(cause)}")
+    return "\n".join(lines)
 
 
 def _metric_name(metric: str) -> str:
     names = {QUEUES[0]: "queue", QUEUES[1]: "p95 of the queue"}
     return names.get(metric, metric.replace("share[", "share of flow ").removesuffix("]"))
-
-
-def _league(results: Mapping[str, Rows]) -> list[str]:
-    on_linux = league_of(lambda labelled: frame_of(labelled, "linux", results), lambda case: case)
-    in_native = league_of(lambda labelled: frame_of(labelled, "native", results, LEAGUE_SEEDS), Case.simulated)
-    return [
-        f"{len(ALIKE)} links with all flows of one kind, and {len(BESIDE)} beside the kernel's CUBIC: Linux "
-        f"{LEAGUE_RUNS} runs of each, native {len(LEAGUE_SEEDS)} seeds.",
-        *_standings(on_linux, in_native),
-        *_harm(on_linux, in_native),
-    ]
 
 
 class League(NamedTuple):
@@ -211,7 +255,8 @@ def league_of(frame_of: Callable[[Labelled], pd.DataFrame], made: Callable[[Case
     return League(of(ALIKE), of(BESIDE), result(ALONE, alone))
 
 
-def _standings(on_linux: League, in_native: League) -> list[str]:
+def _standings(on_linux: League, in_native: League) -> tuple[str, str]:
+    """Return how the ranks agree, and a row per competitor."""
     linux, native = (standings(scores(league.alike))[SCORE] for league in (on_linux, in_native))
     # The kernel's own have the scores of ours in native, and share their places.
     places = {str(name): place for place, name in enumerate((n for n in native.index if n not in STAND_INS), start=1)}
@@ -231,13 +276,14 @@ def _standings(on_linux: League, in_native: League) -> list[str]:
     ours = [str(name) for name in linux.index if name not in STAND_INS]
     rank = pd.Series(range(len(ours)), ours).corr(pd.Series({name: places[name] for name in ours}), method="spearman")
     headings = ["", "competitor", "fair power on Linux, IQM", "in native", "place in native", "difference"]
-    return [
+    return (
+        f"the rank correlation (Spearman) of our {len(ours)} competitors on Linux and in native is {rank:.2f}",
         page.table(headings, rows, (0, 2, 3, 4, 5)),
-        f"Rank correlation (Spearman) of our {len(ours)} on Linux and in native: {rank:.2f}.",
-    ]
+    )
 
 
-def _harm(on_linux: League, in_native: League) -> list[str]:
+def _harm(on_linux: League, in_native: League) -> tuple[str, str]:
+    """Return how far native is from Linux in the harm to CUBIC, and a row per competitor."""
     linux, native = (harms(league.beside, league.alone) for league in (on_linux, in_native))
     rows, gaps = [], []
     for name in linux.groupby(level="competitor").mean().sort_values(kind="stable").index:
@@ -246,10 +292,10 @@ def _harm(on_linux: League, in_native: League) -> list[str]:
         gap = found[1].value - found[0].value
         gaps.append(abs(gap))
         rows.append([page.cell(name), *(one.text(".3f") for one in found), f"{gap:+.3f}"])
-    return [
-        f"Harm to the throughput of the kernel's CUBIC. Native differs from Linux by at most {max(gaps):.3f}.",
+    return (
+        f"native differs from Linux by at most {max(gaps):.3f}",
         page.table(["competitor", "on Linux", "in native", "native less Linux"], rows, (1, 2, 3)),
-    ]
+    )
 
 
 def harms(beside: BenchmarkResult, alone: BenchmarkResult) -> pd.Series:
