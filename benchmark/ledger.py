@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from rich.progress import track
 
 from bbrgym.benchmark.code import made_with
 from bbrgym.envs.engine import EngineError
-from bbrgym.executors import TaskExecutor, run_in_chunks
+from bbrgym.executors import TaskExecutor, TaskResult, run_in_chunks
 from bbrgym.extras import optional
 from bbrgym.files import DAMAGES, check_object, replace_file, user_cache, write_json
 
@@ -109,27 +109,53 @@ def measure(
     Raises:
         EngineError: some jobs failed. The results of all others are kept, so that the same call tries these again.
     """
-    kept = ledger.load(jobs)
-    todo = unmeasured(jobs, kept)
-    new: dict[str, Entry] = {}
-    errors: list[str] = []
-    flushed = time.monotonic()
-    try:
-        with closing(run_in_chunks(work, todo, executor, cost_s=cost_s, chunk_s=chunk_s)) as results:
-            for result in track(results, what, total=len(todo), console=console, disable=console is None):
-                if result.error is not None:
-                    errors.append(f"{result.task.name}: {result.error}")
-                    continue
-                new[result.task.name] = Entry(result.task.code, result.value, made_with())
-                if time.monotonic() - flushed > FLUSH_S:
-                    ledger.keep(new)
-                    new, flushed = {}, time.monotonic()
-    finally:
-        if new:
-            ledger.keep(new)
+    todo = unmeasured(jobs, ledger.load(jobs))
+    with closing(measure_each(work, todo, ledger, executor, cost_s=cost_s, chunk_s=chunk_s)) as results:
+        shown = track(results, what, total=len(todo), console=console, disable=console is None)
+        errors = [f"{result.task.name}: {result.error}" for result in shown if result.error is not None]
     if errors:
         raise EngineError(f"{len(errors)} of {len(jobs)} jobs failed; the same command tries them again: {errors[0]}")
     return {name: entry.rows for name, entry in ledger.load(jobs).items()}
+
+
+def measure_each(
+    work: Callable[[J], Rows],
+    jobs: Sequence[J],
+    ledger: Ledger,
+    executor: TaskExecutor,
+    *,
+    cost_s: Callable[[J], float] = lambda job: 1.0,
+    chunk_s: float = 10.0,
+    is_kept: Callable[[J, Rows], bool] = lambda job, rows: True,
+) -> Generator[TaskResult[J], None, None]:
+    """Measure jobs, whatever is kept of them, and keep their results.
+
+    Args:
+        work: as of `measure`, as are the next ones.
+        jobs: what to measure.
+        ledger: where results are kept.
+        executor: where jobs run.
+        cost_s: see `measure`.
+        chunk_s: see `measure`.
+        is_kept: whether a result is kept; nothing is kept of a job that failed.
+
+    Yields:
+        How each job ended: its rows are the `value`. Closing the generator keeps what came until then.
+    """
+    new: dict[str, Entry] = {}
+    flushed = time.monotonic()
+    try:
+        with closing(run_in_chunks(work, jobs, executor, cost_s=cost_s, chunk_s=chunk_s)) as results:
+            for result in results:
+                if result.error is None and is_kept(result.task, result.value):
+                    new[result.task.name] = Entry(result.task.code, result.value, made_with())
+                    if time.monotonic() - flushed > FLUSH_S:
+                        ledger.keep(new)
+                        new, flushed = {}, time.monotonic()
+                yield result
+    finally:
+        if new:
+            ledger.keep(new)
 
 
 def unmeasured(jobs: Iterable[J], kept: Mapping[str, Entry]) -> list[J]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import resources
 from typing import Any, Final, Literal
 
@@ -16,14 +16,17 @@ import yaml
 
 from bbrgym.baselines.registry import LINUX_PREFIX, linux_controls
 from bbrgym.benchmark.candidate import Candidate
-from bbrgym.benchmark.ledger import CacheLedger, Entry
+from bbrgym.benchmark.ledger import CacheLedger, Rows, measure_each
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.plan import Benchmark, Run
 from bbrgym.benchmark.statistics import Estimate
 from bbrgym.benchmark.verdicts import NOT_RUN, NOT_TESTED, Judgement, Verdicts
+from bbrgym.benchmark.worker import EngineFactory, attempts
 from bbrgym.checks import check_name
-from bbrgym.envs.engine import Engine, EngineError, EngineUnavailableError, make_engine
-from bbrgym.envs.trace import simulate
+from bbrgym.envs.engine import EngineError, EngineUnavailableError, make_engine
+from bbrgym.envs.trace import Trace, simulate
+from bbrgym.executors import TaskExecutor
+from bbrgym.processes import ProcessExecutor
 
 CriterionVerdict = Literal["pass", "fail", "unclear", "not counted"]
 
@@ -123,9 +126,19 @@ def score_on_linux(
     is_full: bool = False,
     only: str | None = None,
     tell: Callable[[str], None] = lambda text: None,
-    engine_factory: Callable[..., Engine] = make_engine,
+    engine_factory: EngineFactory = make_engine,
+    make_executor: Callable[[int], TaskExecutor] = ProcessExecutor,
 ) -> LinuxScore:
     """Judge a candidate by the suites of conf/experiment/linux_score.yaml, one run after the other, in real time.
+
+    Args:
+        candidate: what is judged.
+        seed: of the first run of each criterion.
+        is_full: whether each criterion has `FULL_SEEDS` runs.
+        only: the only criterion; None for all.
+        tell: is told which run has ended.
+        engine_factory: makes the engine; it can be pickled.
+        make_executor: makes what runs one task at a time.
 
     Raises:
         EngineUnavailableError: this machine cannot run the engine.
@@ -137,31 +150,36 @@ def score_on_linux(
     own = dataclasses.replace(candidate.competitor, name=OWN)
     benchmark = Benchmark.from_dict({**plain, "seeds": seeds, "competitors": ["policy"]})
     benchmark = dataclasses.replace(benchmark, competitors=(own,))
-    measured: dict[str, dict[str, Any]] = {}
+    runs: dict[str, Run] = {}
+    for run in benchmark.runs():
+        runs.setdefault(run.key, run)  # the candidate may be its own reference
+    ledger = CacheLedger("score")
+    known = ledger.load(run for run in runs.values() if run.competitor != OWN)
+    measured = {key: _result(known[run.name].rows) for key, run in runs.items() if run.name in known}
+    todo = [run for key, run in runs.items() if key not in measured]
     late: dict[tuple[str, str], str] = {}
     errors: dict[str, str] = {}
-    cached = 0
-    runs = benchmark.runs()
-    ledger = CacheLedger("score")
-    options = {**benchmark.engine, "timeout_s": _TIMEOUT_S}
-    with closing(engine_factory(**options)) as engine:
-        for number, run in enumerate(runs, 1):
-            if run.key in measured:  # the candidate is its own reference
-                continue
-            known = ledger.load([run]) if run.competitor != OWN else {}
-            if run.name in known:
-                rows = known[run.name].rows
-                measured[run.key] = {"trace_hash": rows[0]["trace_hash"], "rows": rows}
-                cached += 1
-                continue
-            if len(errors) >= MOST_FAILURES:
-                errors.setdefault(
-                    run.scenario_name, f"not run, after {MOST_FAILURES} others: {next(iter(errors.values()))}"
-                )
-                continue
+    work = partial(
+        measure_in_real_time,
+        engine={**benchmark.engine, "timeout_s": _TIMEOUT_S},
+        warmup=benchmark.warmup,
+        retries=benchmark.retries,
+        engine_factory=engine_factory,
+    )
+    ended: set[str] = set()
+    executor = make_executor(1)
+    results = measure_each(work, todo, ledger, executor, chunk_s=0, is_kept=_is_kept)
+    try:
+        for number, result in enumerate(results, len(measured) + 1):
+            run = result.task
+            ended.add(run.key)
             name = candidate.competitor.name if run.competitor == OWN else run.competitor
             tell(f"{number}/{len(runs)} {run.scenario_name}: {name}")
-            found = _measured(run, engine, benchmark)
+            if result.error is not None:
+                raise EngineError(result.error)
+            found = result.value[0]
+            if "unavailable" in found:
+                raise EngineUnavailableError(found["unavailable"])
             if "flaw" in found:
                 late[run.scenario_name, run.competitor] = found["flaw"]
             elif "error" in found:
@@ -169,45 +187,66 @@ def score_on_linux(
                 if not (own.client and "flows[" in found["error"]):
                     raise EngineError(found["error"])
                 errors[run.scenario_name] = found["error"]
+                if len(errors) >= MOST_FAILURES:
+                    break
             else:
-                measured[run.key] = found
-                if run.competitor != OWN:
-                    rows = [{"trace_hash": found["trace_hash"], **row} for row in found["rows"]]
-                    ledger.keep({run.name: Entry(run.code, rows)})
-    verdicts = Verdicts.of_runs(benchmark, measured)
+                measured[run.key] = _result(result.value)
+    finally:
+        results.close()
+        executor.shutdown(cancel_futures=True)
+    if len(errors) >= MOST_FAILURES:
+        why = f"not run, after {MOST_FAILURES} others: {next(iter(errors.values()))}"
+        for run in todo:
+            if run.key not in ended:
+                errors.setdefault(run.scenario_name, why)
     return LinuxScore(
         candidate,
-        verdicts,
+        Verdicts.of_runs(benchmark, measured),
         seeds,
         late=late,
         errors=errors,
         missing=missing,
-        cached=cached,
+        cached=len(known),
         seconds=time.monotonic() - began,
     )
 
 
-def _measured(run: Run, engine: Engine, benchmark: Benchmark) -> dict[str, Any]:
-    """Return the `rows` and the `trace_hash` of a run, as a benchmark has them; or its `error`; or its `flaw`.
+def measure_in_real_time(
+    run: Run, engine: Mapping[str, Any], warmup: float, retries: int, engine_factory: EngineFactory
+) -> Rows:
+    """Return the rows of a run with its `trace_hash`; or one row that has its `flaw`, its `error` or `unavailable`.
 
-    A run that was late is repeated as often as a benchmark says, and one that failed once.
+    A run that was late is repeated up to `retries` times, and one that failed once.
     """
-    found: dict[str, Any] = {}
-    for _ in range(1 + benchmark.retries):
+
+    def attempt() -> Trace:
+        with closing(engine_factory(**engine)) as simulator:
+            return simulate(run.scenario, simulator, run.seed, run.step_ms)
+
+    error = ""
+    for _ in range(2):
         try:
-            trace = simulate(run.scenario, engine, run.seed, run.step_ms)
-        except EngineUnavailableError:
-            raise
-        except EngineError as error:
-            if "error" in found:  # programs that failed once may have been late, too
-                break
-            found = {"error": str(error)}
+            *_, trace = attempts(attempt, retries)
+        except EngineUnavailableError as unavailable:
+            return [{"unavailable": str(unavailable)}]
+        except EngineError as failed:  # programs that failed once may have been late, too
+            error = str(failed)
             continue
-        if trace.flaw is None:
-            rows = measure(trace, after_s=benchmark.warmup * run.scenario.duration_s)
-            return {"trace_hash": trace.hash, "rows": rows}
-        found = {"flaw": trace.flaw}
-    return found
+        if trace.flaw is not None:
+            return [{"flaw": trace.flaw}]
+        rows = measure(trace, after_s=warmup * run.scenario.duration_s)
+        return [{"trace_hash": trace.hash, **row} for row in rows]
+    return [{"error": error}]
+
+
+def _is_kept(run: Run, rows: Rows) -> bool:
+    """Return whether the user's cache has a run: a reference's, if nothing is wrong with it."""
+    return run.competitor != OWN and "trace_hash" in rows[0]
+
+
+def _result(rows: Rows) -> dict[str, Any]:
+    """Return the rows as a benchmark has them."""
+    return {"trace_hash": rows[0]["trace_hash"], "rows": rows}
 
 
 def _read(only: str | None) -> tuple[dict[str, Any], dict[str, str]]:
