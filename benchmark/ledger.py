@@ -47,14 +47,6 @@ class Job(Protocol):
         """The hash of all that decides its result: code (`bbrgym.benchmark.code`), scenario, settings."""
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """A job that is nothing but its name and its hash."""
-
-    name: str
-    code: str
-
-
 J = TypeVar("J", bound=Job)
 
 

@@ -1,8 +1,7 @@
-"""A process that measures runs in confined forks of itself: `python -m bbrgym.benchmark.sandbox_worker`.
+"""Measure runs in a confined fork of this process, which runs nobody else's code itself.
 
-It reads one request per line from standard input and writes one reply per line to standard output, both JSON; see
-`bbrgym.benchmark.sandboxed`. It runs nobody else's code itself. Forks have no means but their reply. The end of its
-input ends it at once, with its fork.
+It has one thread: it is a process of a sandbox (`bbrgym.benchmark.sandboxed`). A fork has no means but its reply, as
+JSON in a pipe. SIGTERM ends this process at once, with its fork.
 """
 
 from __future__ import annotations
@@ -13,11 +12,12 @@ import json
 import os
 import select
 import signal
-import sys
 import sysconfig
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import bbrgym
@@ -37,41 +37,52 @@ _END_SECONDS: Final = 0.5
 """How long a fork may take to end after its reply."""
 
 
-def serve() -> None:
-    """Answer requests until standard input ends."""
-    _warm_up()
-    with contextlib.suppress(_AbandonedError):
-        for line in sys.stdin:
-            print(json.dumps(_answer(json.loads(line))), flush=True)
-
-
-class _AbandonedError(Exception):
-    """Nobody waits for the reply."""
-
-
-def _warm_up() -> None:
+@cache
+def warm_up() -> None:
     """Import and allocate all that a run needs, which a confined fork cannot."""
     scenario = Scenario(rate_mbps=1, duration_s=0.2, flows=(Flow("bbr"),))
     for measure in _MEASURES.values():
         measure([scenario], [1], 0.25)
 
 
-def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
+def run_confined(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a job in a fork of this process.
+
+    Args:
+        request: `bbrgym.benchmark.sandboxed.Job.to_dict`.
+
+    Returns:
+        The fields of `bbrgym.benchmark.sandboxed.Reply`.
+    """
+    warm_up()
+    children: list[int] = []
+
+    def end_both(number: int, frame: FrameType | None) -> None:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        os._exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end_both)
+    try:
+        return _answer(request, children)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _answer(request: Mapping[str, Any], children: list[int]) -> dict[str, Any]:
     began = time.monotonic()
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(reader)
         _run(request, writer)
+    children.append(child)
     os.close(writer)
     try:
         reply, is_late = _read(reader, began + WALL * request["seconds"])
-    except _AbandonedError:
-        os.kill(child, signal.SIGKILL)
-        raise
     finally:
         os.close(reader)
         status = _end(child)
+        children.clear()  # its id may soon be another's
     found = {"error": _cause(status, request)} if not reply or is_late else _parse(reply)
     if is_late:
         found = {"error": _too_long(request)}
@@ -102,10 +113,7 @@ def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
     parts: list[bytes] = []
     size = 0
     while (left := deadline - time.monotonic()) > 0 and size < _MOST_REPLY_BYTES:
-        ready = select.select([reader, sys.stdin], [], [], left)[0]
-        if sys.stdin in ready:  # its end: there is one request at a time
-            raise _AbandonedError
-        if not ready:
+        if not select.select([reader], [], [], left)[0]:
             continue
         part = os.read(reader, 2**20)
         if not part:
@@ -149,9 +157,8 @@ def _run(request: Mapping[str, Any], writer: int) -> None:
     found: dict[str, Any] = {"error": None, "is_refused": False, "results": [], "missing": []}
     try:
         end_with_parent()
-        null = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1, 2):
-            os.dup2(null, standard)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _close_all_but(writer)
         found["missing"] = _confine(request)
         scenarios = [Scenario.from_dict(plain) for plain in request["scenarios"]]
         measure = _MEASURES[request["measure"]]
@@ -172,6 +179,17 @@ def _run(request: Mapping[str, Any], writer: int) -> None:
         os._exit(0)
 
 
+def _close_all_but(writer: int) -> None:
+    """Leave no descriptor of the process to its fork but this one: another leads to who reads our answers."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) != writer:
+            with contextlib.suppress(OSError):  # that of the list itself, which is closed already
+                os.close(int(name))
+
+
 def _confine(request: Mapping[str, Any]) -> list[str]:
     """Confine this process as its code needs: `none` is the project's own, `c` a shared object, `python` a callable."""
     kind = request["confinement"]
@@ -189,7 +207,3 @@ def _confine(request: Mapping[str, Any]) -> list[str]:
     ctypes.CDLL(str(library), mode=os.RTLD_NOW)
     forbid_calls(is_loading=False)
     return missing
-
-
-if __name__ == "__main__":
-    serve()

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import platform
-import queue
-import subprocess
-import sys
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
-from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
-from bbrgym.cores import available_cores
+from bbrgym.benchmark.ledger import Rows
+from bbrgym.benchmark.sandbox_worker import run_confined, warm_up
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.scenario import Scenario
+from bbrgym.processes import ProcessExecutor, WorkerLostError
 
 Confinement = Literal["none", "c", "python"]
 """What a job's code is: the project's own, a shared object, or a Python callable."""
@@ -26,9 +21,6 @@ Confinement = Literal["none", "c", "python"]
 SECONDS: Final = 8.0
 MEBIBYTES: Final = 512
 """What a job may take, by default."""
-
-_END_SECONDS: Final = 1.0
-"""How long a process may take to end by itself: to kill its fork."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +84,11 @@ class Reply:
     seconds: float = 0.0
 
 
-class Sandbox:
-    """Child processes that run jobs, one per core by default; a context manager.
+class Sandbox(ProcessExecutor):
+    """Child processes that run jobs in confined forks of themselves, one per core by default; a context manager.
 
-    Only processes that it started are ever killed. It can be used from several threads.
+    It is an executor: a task that calls `run_confined` may run code of unknown quality. It can be used from several
+    threads.
 
     Raises:
         ValueError: this system is not Linux.
@@ -104,16 +97,11 @@ class Sandbox:
     def __init__(self, workers: int | None = None) -> None:
         if (system := platform.system()) != "Linux":
             raise ValueError(f"C files and Python callables are scored in a sandbox, which needs Linux, got {system}")
-        self._workers = [_Worker() for _ in range(workers or available_cores())]
-        self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
-        for worker in self._workers:
-            worker.start()  # all at once, and before they are needed
-            self._idle.put(worker)
-
-    @property
-    def workers(self) -> int:
-        """How many jobs run at once."""
-        return len(self._workers)
+        # A fork of a process with threads can hang, so that libraries must start none.
+        single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        super().__init__(workers, has_main=False, environment=single)
+        for _ in range(self.workers):
+            self.submit(warm_up)  # all processes start at once, and before they are needed
 
     def run(self, jobs: Sequence[Job]) -> list[Reply]:
         """Run jobs, and return their replies in the same order.
@@ -121,117 +109,49 @@ class Sandbox:
         Whatever ends the call early, as Ctrl-C does, also ends its jobs at once.
 
         Raises:
-            EngineError: a worker itself has ended.
+            EngineError: a process itself has ended.
         """
-        replies: dict[int, Reply] = {}
-        waiting = deque(enumerate(jobs))
-        busy: dict[int, tuple[int, _Worker]] = {}
+        futures = [self.submit(run_confined, job.to_dict()) for job in jobs]
         try:
-            while waiting or busy:
-                while waiting and (worker := self._take(is_patient=not busy)) is not None:
-                    index, job = waiting.popleft()
-                    busy[id(worker)] = index, worker
-                    worker.send(job.to_dict())
-                ready = wait([worker.output for _, worker in busy.values()])
-                for key, (index, worker) in list(busy.items()):
-                    if worker.output in ready and (reply := worker.receive()) is not None:
-                        replies[index] = reply
-                        del busy[key]
-                        self._idle.put(worker)
-        finally:
-            for _, worker in busy.values():
-                worker.end()  # the next job starts it again
-                self._idle.put(worker)
-        return [replies[index] for index in range(len(jobs))]
-
-    def _take(self, is_patient: bool) -> _Worker | None:
-        """Return a worker that is idle; None if there is none, and nobody waits for one."""
-        try:
-            return self._idle.get(block=is_patient)
-        except queue.Empty:
-            return None
+            return [Reply(**future.result()) for future in futures]
+        except WorkerLostError as error:
+            self.stop(futures)
+            raise EngineError(f"a process of the sandbox was lost: {error}") from None
+        except BaseException:
+            self.stop(futures)
+            wait(futures)
+            raise
 
     def close(self) -> None:
-        """End the workers; calling it twice is fine."""
-        for worker in self._workers:
-            worker.stop()
-        for worker in self._workers:
-            worker.end()
+        """End the processes; calling it twice is fine."""
+        self.shutdown(cancel_futures=True)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class _Worker:
-    """A process of `bbrgym.benchmark.sandbox_worker`. It starts again after its end, if it gets a job."""
+def measure_confined(job: NamedJob) -> Rows:
+    """Return what a job measures, one row per scenario, as the work of a ledger: in a process of a sandbox.
 
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._received = b""
+    Raises:
+        EngineError: something ended it.
+    """
+    reply = Reply(**run_confined(job.job.to_dict()))
+    if reply.error is not None:
+        raise EngineError(reply.error)
+    return reply.results
 
-    @property
-    def output(self) -> int:
-        """The descriptor that its reply comes from."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        return self._process.stdout.fileno()
 
-    def start(self) -> None:
-        # A fork of a process with threads can hang, so that libraries must start none.
-        single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        self._received = b""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "bbrgym.benchmark.sandbox_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,  # nothing is left to be written when it ends
-            env={**os.environ, **single},
-            start_new_session=True,  # Ctrl-C ends it by the end of its input
-        )
+@dataclass(frozen=True)
+class NamedJob:
+    """A job of a ledger.
 
-    def send(self, request: Mapping[str, Any]) -> None:
-        if self._process is None:
-            self.start()
-        assert self._process is not None
-        assert self._process.stdin is not None
-        rest = memoryview(json.dumps(request).encode() + b"\n")
-        with contextlib.suppress(BrokenPipeError):  # `receive` says it
-            while rest:
-                rest = rest[os.write(self._process.stdin.fileno(), rest) :]
+    Attributes:
+        name: what the ledger calls it.
+        code: the hash of what decides its results.
+        job: what is run.
+    """
 
-    def receive(self) -> Reply | None:
-        """Return the reply; None if only a part of it has come."""
-        part = os.read(self.output, 2**20)
-        if not part:
-            assert self._process is not None
-            raise EngineError(f"a sandbox's process has ended with the exit status {self._process.wait()}")
-        self._received += part
-        if not self._received.endswith(b"\n"):
-            return None
-        reply, self._received = Reply(**json.loads(self._received)), b""
-        return reply
-
-    def stop(self) -> None:
-        """Close its input, by which it kills its fork and ends."""
-        if self._process is not None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-
-    def end(self) -> None:
-        """Wait until it has ended; it is killed if it does not end soon."""
-        if self._process is None:
-            return
-        self.stop()
-        try:
-            self._process.wait(timeout=_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._process = None
+    name: str
+    code: str
+    job: Job

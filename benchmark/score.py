@@ -25,11 +25,11 @@ from bbrgym.benchmark import families, score_runs
 from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.families import VICTIMS, WARMUP, Draw, alone, draw_scenarios
-from bbrgym.benchmark.ledger import CacheLedger, Entry, Measurement
+from bbrgym.benchmark.ledger import CacheLedger, measure, unmeasured
 from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors, hash_policies
 from bbrgym.benchmark.quick_rfc9743 import read_quick_rfc9743
 from bbrgym.benchmark.regret import Regret, regrets
-from bbrgym.benchmark.sandboxed import MEBIBYTES, SECONDS, Job, Reply, Sandbox
+from bbrgym.benchmark.sandboxed import MEBIBYTES, SECONDS, Job, NamedJob, Reply, Sandbox, measure_confined
 from bbrgym.benchmark.score_runs import SHARING, Measured
 from bbrgym.benchmark.scores import SCORE
 from bbrgym.benchmark.statistics import Estimate, estimate
@@ -425,21 +425,10 @@ def _run_yardsticks(sandbox: Sandbox, draws: Sequence[Draw]) -> tuple[dict[str, 
 def _run_cached(sandbox: Sandbox, jobs: Mapping[str, Job]) -> tuple[dict[str, list[Any]], int]:
     """Run jobs of the project's own code, but for those whose results are in the user's cache."""
     ledger = CacheLedger("score")
-    keys = {name: _key(job) for name, job in jobs.items()}
-    kept = {
-        name: entry.rows
-        for name, entry in ledger.load(Measurement(name, key) for name, key in keys.items()).items()
-        if len(entry.rows) == len(jobs[name].seeds)
-    }
-    todo = [name for name in jobs if name not in kept]
-    new = {}
-    for name, reply in zip(todo, sandbox.run([jobs[name] for name in todo]), strict=True):
-        if reply.error is not None:
-            raise RuntimeError(f"{name}: {reply.error}")
-        new[name] = reply.results
-        ledger.keep({name: Entry(keys[name], reply.results)})
-    found = kept | new
-    return {name: found[name] for name in jobs}, len(kept)
+    named = [NamedJob(name, _key(job), job) for name, job in jobs.items()]
+    left = unmeasured(named, ledger.load(named))
+    found = measure(measure_confined, named, ledger, sandbox, chunk_s=0)
+    return {name: found[name] for name in jobs}, len(named) - len(left)
 
 
 def _key(job: Job) -> str:

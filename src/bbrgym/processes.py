@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection, wait
 from multiprocessing.spawn import get_preparation_data, prepare
@@ -55,6 +55,8 @@ class ProcessExecutor(ThreadPoolExecutor):
         workers: how many processes, at least 1; None for one per core.
         timeout_s: limit of a task, which then fails with `WorkerLostError`; None for no limit.
         is_fresh: whether each task gets a process of its own, whose process group is killed after it.
+        has_main: whether processes import the main module of this one, which functions of that module need.
+        environment: variables that the processes have beside ours.
 
     Attributes:
         workers: how many processes.
@@ -63,14 +65,26 @@ class ProcessExecutor(ThreadPoolExecutor):
 
     lost = (WorkerLostError,)
 
-    def __init__(self, workers: int | None = None, *, timeout_s: float | None = None, is_fresh: bool = False) -> None:
+    def __init__(
+        self,
+        workers: int | None = None,
+        *,
+        timeout_s: float | None = None,
+        is_fresh: bool = False,
+        has_main: bool = True,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.workers = workers or available_cores()
         super().__init__(self.workers, thread_name_prefix="ProcessExecutor")
         self._timeout_s, self._is_fresh = timeout_s, is_fresh
         # As a spawned `multiprocessing.Process` gets it: search path, arguments, working directory and main module.
         preparation = get_preparation_data("worker")
         del preparation["authkey"]
+        if not has_main:
+            preparation = {name: value for name, value in preparation.items() if not name.startswith("init_main")}
         self._preparation = pickle.dumps(preparation)
+        self._environment = environment
+        self._tasks: weakref.WeakKeyDictionary[Future[Any], _Task] = weakref.WeakKeyDictionary()
         self._idle: list[_Worker] = []
         self._busy: list[_Worker] = []
         self._is_cancelled = False
@@ -78,7 +92,19 @@ class ProcessExecutor(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run `fn(*args, **kwargs)` in a process; the function and its arguments can be pickled."""
-        return super().submit(self._run, pickle.dumps((fn, args, kwargs)))
+        task = _Task(pickle.dumps((fn, args, kwargs)))
+        future = super().submit(self._run, task)
+        self._tasks[future] = task
+        return future
+
+    def stop(self, futures: Iterable[Future[Any]]) -> None:
+        """Cancel tasks, and end the processes of those that run: these fail with `WorkerLostError`."""
+        for future in futures:
+            if not future.cancel() and (task := self._tasks.get(future)) is not None:
+                with self._changed:
+                    task.is_stopped = True
+                    if task.worker in self._busy:
+                        task.worker.process.signal(signal.SIGTERM)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes, after the submitted tasks or, with `cancel_futures`, now: also of running tasks."""
@@ -101,16 +127,19 @@ class ProcessExecutor(ThreadPoolExecutor):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.shutdown(cancel_futures=kind is not None)
 
-    def _run(self, call: bytes) -> Any:
-        """Let a process answer a call; in a thread."""
+    def _run(self, task: _Task) -> Any:
+        """Let a process answer the call of a task; in a thread."""
         with self._changed:
             if self._is_cancelled:
                 raise WorkerLostError("its executor has been shut down")
-            worker = self._idle.pop() if self._idle else _Worker(self._preparation)
+            if task.is_stopped:
+                raise WorkerLostError("it has been stopped")
+            worker = self._idle.pop() if self._idle else _Worker(self._preparation, self._environment)
             self._busy.append(worker)
+            task.worker = worker
         answer, ended = None, ""
         try:
-            answer = worker.ask(call, self._timeout_s)
+            answer = worker.ask(task.call, self._timeout_s)
         finally:
             is_reusable = answer is not None and not self._is_fresh
             with self._changed:  # before its process is waited for, whose id may be another's then
@@ -132,6 +161,15 @@ class ProcessExecutor(ThreadPoolExecutor):
             worker.process.signal(number)
 
 
+class _Task:
+    """A call, and the process that answers it."""
+
+    def __init__(self, call: bytes) -> None:
+        self.call = call
+        self.is_stopped = False
+        self.worker: _Worker | None = None
+
+
 class ChildProcess:
     """A program in a process group of its own, killed with the group when this object or this process ends.
 
@@ -143,6 +181,7 @@ class ChildProcess:
         pass_fds: as for `subprocess.Popen`.
         grace_s: time between SIGTERM and SIGKILL if this process is killed.
         is_guarded: False for a program that notices by itself that this process was killed.
+        environment: variables that it has beside ours.
 
     Raises:
         OSError: the program cannot be started.
@@ -155,6 +194,7 @@ class ChildProcess:
         pass_fds: Sequence[int] = (),
         grace_s: float = 0.0,
         is_guarded: bool = True,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._owner = os.getpid()
         self._printed = bytearray()
@@ -166,6 +206,7 @@ class ChildProcess:
                 stdout=output,
                 stderr=None if output is None else subprocess.STDOUT,
                 pass_fds=pass_fds,
+                env=None if environment is None else {**os.environ, **environment},
                 start_new_session=is_guarded,
                 # In our session the kernel itself ends a stopped process, which can notice nothing, when we are killed:
                 # its group is then an orphan, and gets SIGHUP and SIGCONT.
@@ -240,11 +281,11 @@ class ChildProcess:
 class _Worker:
     """A Python process that answers calls."""
 
-    def __init__(self, preparation: bytes) -> None:
+    def __init__(self, preparation: bytes, environment: Mapping[str, str] | None) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-P", "-u", "-c", _SERVE, str(theirs.fileno())]
-            self.process = ChildProcess(command, pass_fds=[theirs.fileno()], grace_s=GRACE_S)
+            self.process = ChildProcess(command, pass_fds=[theirs.fileno()], grace_s=GRACE_S, environment=environment)
         self._connection = Connection(ours.detach())
         self._send(preparation)
 

@@ -96,8 +96,8 @@ def test_a_worker_that_is_gone_is_an_error(sandbox: Sandbox):
     scenario = Scenario(duration_s=1, flows=(Flow("bbr"),))
     with Sandbox(1) as own:
         assert own.run([Job([scenario], [1], 0.25)])[0].error is None
-        os.kill(own._workers[0]._process.pid, signal.SIGKILL)
-        with pytest.raises(EngineError, match="a sandbox's process has ended with the exit status -9"):
+        os.kill(own._idle[0].process.pid, signal.SIGKILL)
+        with pytest.raises(EngineError, match="a process of the sandbox was lost: its process was killed by SIGKILL"):
             own.run([Job([scenario], [1], 0.25)])
         assert own.run([Job([scenario], [1], 0.25)])[0].error is None  # another one has taken its place
 
@@ -115,7 +115,8 @@ from bbrgym.envs.scenario import Scenario
 given = json.loads(sys.argv[1])
 job = Job(**given | {"scenarios": [Scenario.from_dict(plain) for plain in given["scenarios"]]})
 with Sandbox(1) as sandbox:
-    print(sandbox._workers[0]._process.pid, flush=True)
+    sandbox.run([Job(job.scenarios[:0], [], 0.25, measure="rows")])
+    print(sandbox._idle[0].process.pid, flush=True)
     try:
         sandbox.run([job])
     except KeyboardInterrupt:

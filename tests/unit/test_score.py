@@ -180,7 +180,7 @@ class Counting:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
-        self.workers = sandbox.workers
+        self.workers, self.lost, self.submit = sandbox.workers, sandbox.lost, sandbox.submit
         self.jobs: list[Job] = []
 
     def run(self, jobs: list[Job]) -> list[Reply]:
