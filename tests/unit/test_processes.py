@@ -89,6 +89,22 @@ def test_shutdown_ends_running_tasks(tmp_path: Path) -> None:
         executor.submit(abs, 1)
 
 
+def test_a_task_that_is_stopped_ends_with_its_process_and_the_others_go_on(tmp_path: Path) -> None:
+    with ProcessExecutor(2, environment={"GIVEN": "a"}, has_main=False) as executor:
+        futures = [executor.submit(work, task, tmp_path) for task in (-60, -60, 1)]
+        wait_for(lambda: (tmp_path / "begun").exists() and (tmp_path / "begun").read_text().count("-60") == 2)
+        executor.stop(futures[:1])
+        assert isinstance(futures[0].exception(), WorkerLostError)
+        assert futures[2].result() == 1.0  # in a new process, beside the task that goes on
+        assert not futures[1].done()
+        assert executor.submit(os.getenv, "GIVEN").result() == "a"
+        waiting = executor.submit(work, -60, tmp_path)
+        more = executor.submit(abs, -1)
+        executor.stop([waiting, futures[1]])
+        assert more.result() == 1
+        assert waiting.cancelled() or isinstance(waiting.exception(), WorkerLostError)
+
+
 @pytest.mark.parametrize("grace_s", [0.0, 0.5])
 def test_a_child_ends_with_its_killed_parent(grace_s: float, tmp_path: Path) -> None:
     # The child and a child of it ignore SIGTERM.
