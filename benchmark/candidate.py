@@ -18,7 +18,7 @@ from bbrgym.baselines import registry
 from bbrgym.baselines.controller_file import compile_controller
 from bbrgym.baselines.policy_file import SCRIPTED, find_policy
 from bbrgym.benchmark.plan import Competitor
-from bbrgym.benchmark.sandboxed import Confinement
+from bbrgym.benchmark.sandbox import Confinement
 from bbrgym.checks import check_keys, did_you_mean
 from bbrgym.files import user_cache
 

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import bbrgym
 from bbrgym.checks import check_number
+from bbrgym.confinement import NeverReturnsError
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.engine import Rows
 from bbrgym.envs.trace import Policy
-from bbrgym.sandbox import NeverReturnsError
 
 IMPORT_SECONDS: Final = 10.0
 DECISION_SECONDS: Final = 2.0
@@ -34,7 +34,7 @@ WITHOUT_MODEL: Final = (2.0, 1.0)
 """The gains of a window and a rate as long as the flow has no model of its path."""
 
 Limit = Callable[[float, str], AbstractContextManager[None]]
-"""`bbrgym.sandbox.TimeLimit.within`."""
+"""`bbrgym.confinement.TimeLimit.within`."""
 
 
 class Decider:

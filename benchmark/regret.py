@@ -9,7 +9,7 @@ from typing import Final
 
 import pandas as pd
 
-from bbrgym.benchmark.scores import SCORE
+from bbrgym.benchmark.run_scores import SCORE
 from bbrgym.benchmark.statistics import Estimate, estimate
 
 PARTS: Final = ("jain", "utilisation", "delay")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from bbrgym.benchmark.worker import is_sound, load_metrics
+from bbrgym.benchmark.single_run import is_sound, load_metrics
 from bbrgym.files import DAMAGES, check_object, damage
 
 

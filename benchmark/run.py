@@ -26,8 +26,8 @@ from bbrgym.benchmark.code import metrics_hash
 from bbrgym.benchmark.metrics import RUN_COLUMNS
 from bbrgym.benchmark.plan import Benchmark, Run
 from bbrgym.benchmark.results import BenchmarkResult, Failure, load_benchmark
+from bbrgym.benchmark.single_run import EngineFactory, execute, is_sound, load_metrics, measure_run
 from bbrgym.benchmark.tables import mean_table
-from bbrgym.benchmark.worker import EngineFactory, execute, is_sound, load_metrics, measure_run
 from bbrgym.envs.engine import EngineUnavailableError, make_engine
 from bbrgym.envs.trace_file import load_trace
 from bbrgym.executors import TaskExecutor, TaskResult, make_executor, run_in_chunks

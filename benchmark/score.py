@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from bbrgym.benchmark import families, score_runs
+from bbrgym.benchmark import families, score_measures
 from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.families import VICTIMS, WARMUP, Draw, alone, draw_scenarios
@@ -29,9 +29,9 @@ from bbrgym.benchmark.ledger import CacheLedger, measure, unmeasured
 from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors, hash_policies
 from bbrgym.benchmark.quick_rfc9743 import read_quick_rfc9743
 from bbrgym.benchmark.regret import Regret, regrets
-from bbrgym.benchmark.sandboxed import MEBIBYTES, SECONDS, Job, NamedJob, Reply, Sandbox, measure_confined
-from bbrgym.benchmark.score_runs import SHARING, Measured
-from bbrgym.benchmark.scores import SCORE
+from bbrgym.benchmark.run_scores import SCORE
+from bbrgym.benchmark.sandbox import MEBIBYTES, SECONDS, ConfinedJob, NamedJob, Reply, Sandbox, measure_confined
+from bbrgym.benchmark.score_measures import SHARING, Measured
 from bbrgym.benchmark.statistics import Estimate, estimate
 from bbrgym.benchmark.verdicts import Verdicts
 from bbrgym.checks import check_integer
@@ -343,8 +343,8 @@ def _value(run: Measured, column: str) -> float:
     return 0.0 if column in (SCORE, "jain", "utilisation") else math.nan
 
 
-def _job(candidate: Candidate, draws: Sequence[Draw], seconds: float) -> Job:
-    return Job(
+def _job(candidate: Candidate, draws: Sequence[Draw], seconds: float) -> ConfinedJob:
+    return ConfinedJob(
         [candidate.competitor.takes(draw.scenario, draw.roles) for draw in draws],
         [draw.seed for draw in draws],
         WARMUP,
@@ -411,7 +411,7 @@ def _run_yardsticks(sandbox: Sandbox, draws: Sequence[Draw]) -> tuple[dict[str, 
     """Return {yardstick: what each draw measures}, and how many of them were in the cache."""
     everyone = yardsticks()
     jobs = {
-        one.name: Job(
+        one.name: ConfinedJob(
             scenarios=[one.takes(draw.scenario, draw.roles) for draw in draws],
             seeds=[draw.seed for draw in draws],
             warmup=WARMUP,
@@ -422,7 +422,7 @@ def _run_yardsticks(sandbox: Sandbox, draws: Sequence[Draw]) -> tuple[dict[str, 
     return _run_cached(sandbox, jobs)
 
 
-def _run_cached(sandbox: Sandbox, jobs: Mapping[str, Job]) -> tuple[dict[str, list[Any]], int]:
+def _run_cached(sandbox: Sandbox, jobs: Mapping[str, ConfinedJob]) -> tuple[dict[str, list[Any]], int]:
     """Run jobs of the project's own code, but for those whose results are in the user's cache."""
     ledger = CacheLedger("score")
     named = [NamedJob(name, _key(job), job) for name, job in jobs.items()]
@@ -431,7 +431,7 @@ def _run_cached(sandbox: Sandbox, jobs: Mapping[str, Job]) -> tuple[dict[str, li
     return {name: found[name] for name in jobs}, len(named) - len(left)
 
 
-def _key(job: Job) -> str:
+def _key(job: ConfinedJob) -> str:
     """Return the hash of everything that decides the results of a job."""
     plain = job.to_dict()
     for index, scenario in enumerate(job.scenarios):
@@ -444,7 +444,7 @@ def _key(job: Job) -> str:
 
 @cache
 def _code_hash() -> str:
-    sources = [inspect.getsource(module) for module in (families, score_runs, sharing, sharing_meter)]
+    sources = [inspect.getsource(module) for module in (families, score_measures, sharing, sharing_meter)]
     return code_hash("native", also=json.dumps([*sources, sys.version_info[:2]]))
 
 
@@ -458,7 +458,7 @@ def _harms(
         if not places:
             continue
         some = [draws[place] for place in places]
-        job = Job([alone(draw) for draw in some], [draw.seed for draw in some], WARMUP, seconds=600)
+        job = ConfinedJob([alone(draw) for draw in some], [draw.seed for draw in some], WARMUP, seconds=600)
         free = [run["throughputs_mbps"][0] for run in _run_cached(sandbox, {victim: job})[0][victim]]
         found[victim] = {
             name: [
@@ -484,7 +484,7 @@ def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool, has_ru
     runs = benchmark.runs()
     ours = [run for run in runs if run.competitor == "candidate"]
     jobs = [
-        Job(
+        ConfinedJob(
             scenarios=[run.scenario for run in some],
             seeds=[run.seed for run in some],
             warmup=benchmark.warmup,
@@ -508,7 +508,7 @@ def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool, has_ru
     cached, _ = _run_cached(
         sandbox,
         {
-            name: Job(
+            name: ConfinedJob(
                 scenarios=[run.scenario for run in some],
                 seeds=[run.seed for run in some],
                 warmup=benchmark.warmup,

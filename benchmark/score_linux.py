@@ -19,9 +19,9 @@ from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.ledger import CacheLedger, Rows, measure_each
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.plan import Benchmark, Run
+from bbrgym.benchmark.single_run import EngineFactory, attempts
 from bbrgym.benchmark.statistics import Estimate
 from bbrgym.benchmark.verdicts import NOT_RUN, NOT_TESTED, Judgement, Verdicts
-from bbrgym.benchmark.worker import EngineFactory, attempts
 from bbrgym.checks import check_name
 from bbrgym.envs.engine import EngineError, EngineUnavailableError, make_engine
 from bbrgym.envs.trace import Trace, simulate

@@ -88,7 +88,7 @@ class StepResult(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rollout:
+class RolloutSteps:
     """T steps of N engines with K agent flows each, M = N x K, through the ends of episodes; `Episodes.run` makes them.
 
     Attributes:
@@ -106,7 +106,7 @@ class Rollout:
     conditions: npt.NDArray[np.float64]
 
     @classmethod
-    def of(cls, arrays: RolloutArrays) -> Rollout:
+    def of(cls, arrays: RolloutArrays) -> RolloutSteps:
         """Make room for the steps of these arrays."""
         flows, engines = arrays.actions.shape[:2], arrays.time_s.shape
         return cls(
@@ -326,10 +326,10 @@ class Episodes:
 
     @property
     def can_roll(self) -> bool:
-        """Whether the engines can make the steps of a `Rollout`."""
+        """Whether the engines can make the steps of a `RolloutSteps`."""
         return isinstance(self._engines, RolloutBatch)
 
-    def begin_rollout(self, noise: npt.NDArray[np.float32]) -> Rollout:
+    def begin_rollout(self, noise: npt.NDArray[np.float32]) -> RolloutSteps:
         """Make room for steps that continue the running episodes.
 
         Args:
@@ -346,9 +346,9 @@ class Episodes:
         if not self.is_running.all():
             raise gymnasium.error.ResetNeeded("no episode is running: call reset before step")
         noise = np.ascontiguousarray(noise, dtype=np.float32)
-        return Rollout.of(RolloutArrays.of(self._engines, self.last_observations, noise))
+        return RolloutSteps.of(RolloutArrays.of(self._engines, self.last_observations, noise))
 
-    def run(self, rollout: Rollout, policy: PolicyNetwork | None = None) -> npt.NDArray[np.intp]:
+    def run(self, rollout: RolloutSteps, policy: PolicyNetwork | None = None) -> npt.NDArray[np.intp]:
         """Make the steps of each engine, to the last one or to the end of its episode.
 
         Afterwards reset the engines whose episodes ended, write their observations to

@@ -20,10 +20,10 @@ from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.metrics import find_metric
 from bbrgym.benchmark.plan import Benchmark, Run
 from bbrgym.benchmark.results import BenchmarkResult
+from bbrgym.benchmark.single_run import rows_of
 from bbrgym.benchmark.statistics import Estimate
 from bbrgym.benchmark.tables import run_table, summary_table
 from bbrgym.benchmark.verdicts import metrics_of_runs
-from bbrgym.benchmark.worker import rows_of
 from bbrgym.overrides import value_of
 from studies import page
 

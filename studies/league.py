@@ -21,9 +21,9 @@ from bbrgym.benchmark.families import VICTIMS, WARMUP, Draw, alone, draw_scenari
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.plan import Competitor, hash_files, hash_policies
 from bbrgym.benchmark.regret import Regret, regrets
+from bbrgym.benchmark.run_scores import SCORE
 from bbrgym.benchmark.score import yardsticks
-from bbrgym.benchmark.score_runs import SHARING, measure_policy, measure_sharing
-from bbrgym.benchmark.scores import SCORE
+from bbrgym.benchmark.score_measures import SHARING, measure_policy, measure_sharing
 from bbrgym.benchmark.statistics import estimate
 from bbrgym.envs.scenario import Scenario
 from studies import page

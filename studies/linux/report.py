@@ -16,7 +16,7 @@ from bbrgym import Scenario, Trace
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.plots import over_time
 from bbrgym.benchmark.results import BenchmarkResult
-from bbrgym.benchmark.scores import SCORE, scores, standings
+from bbrgym.benchmark.run_scores import SCORE, scores, standings
 from bbrgym.benchmark.statistics import estimate
 from bbrgym.benchmark.style import COLOURS, SMALL, empty_figure, styled
 from bbrgym.benchmark.tables import run_table

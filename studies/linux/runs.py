@@ -22,7 +22,7 @@ from bbrgym.agents.policy import load_agent
 from bbrgym.benchmark.code import code_hash, metrics_hash
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.metrics import measure
-from bbrgym.benchmark.worker import attempts
+from bbrgym.benchmark.single_run import attempts
 from bbrgym.envs.columns import FLOW_COLUMNS
 from studies.linux.cases import DUEL, GRID, WARMUP, Case, all_cases, league_cases
 from studies.linux.comparison import VARIANTS

@@ -160,7 +160,7 @@ def test_a_callable_that_never_returns_is_ended_where_it_is(tmp_path: Path, body
     code = (
         "from bbrgym import Flow, Scenario, simulate\n"
         "from bbrgym.benchmark import decider\n"
-        "from bbrgym.sandbox import TimeLimit\n"
+        "from bbrgym.confinement import TimeLimit\n"
         "decider.DECISION_SECONDS = 0.2\n"
         "policy = decider.Decider('endless:decide', TimeLimit().within).policy()\n"
         "try:\n    simulate(Scenario(flows=(Flow('agent'),)), policy=policy)\n"

@@ -44,7 +44,7 @@ def test_what_needs_linux_says_so(tmp_path: Path) -> None:
         """
         from bbrgym import make_engine
         from bbrgym.envs.engine import EngineUnavailableError
-        from bbrgym.benchmark.sandboxed import Sandbox
+        from bbrgym.benchmark.sandbox import Sandbox
         from bbrgym.cli import main
         for engine in ("linux", "ns3"):
             try:

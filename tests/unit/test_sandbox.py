@@ -15,8 +15,8 @@ from hostile import CONSTRUCTOR, CRASHES, HOSTILE, write_hostile
 
 from bbrgym import Flow, Scenario
 from bbrgym.baselines.controller_file import compile_controller
-from bbrgym.benchmark.sandboxed import Job, Reply, Sandbox
-from bbrgym.benchmark.score_runs import measure_rows, measure_sharing
+from bbrgym.benchmark.sandbox import ConfinedJob, Reply, Sandbox
+from bbrgym.benchmark.score_measures import measure_rows, measure_sharing
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CALL = "made a system call that a controller may not make"
@@ -55,7 +55,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 def run(sandbox: Sandbox, path: str, seconds: float = 20.0) -> Reply:
     library = str(compile_controller(path))
     scenario = Scenario(rate_mbps=12, duration_s=2, flows=(Flow("file", rtt_ms=20, file=library),))
-    return sandbox.run([Job([scenario], [1], 0.25, confinement="c", library=library, seconds=seconds)])[0]
+    return sandbox.run([ConfinedJob([scenario], [1], 0.25, confinement="c", library=library, seconds=seconds)])[0]
 
 
 @pytest.mark.parametrize("kind", [*HOSTILE, *CRASHES])
@@ -79,7 +79,9 @@ def test_a_confined_run_measures_the_same(sandbox: Sandbox):
     library = str(compile_controller(EXAMPLES / "vegas.c"))
     flows = (Flow("file", rtt_ms=20, jitter_ms=0.5, file=library), Flow("cubic", rtt_ms=20, jitter_ms=0.5))
     scenario = Scenario(rate_mbps=12, duration_s=4, flows=flows)
-    jobs = [Job([scenario], [3], 0.25, measure, confinement="c", library=library) for measure in ("sharing", "rows")]
+    jobs = [
+        ConfinedJob([scenario], [3], 0.25, measure, confinement="c", library=library) for measure in ("sharing", "rows")
+    ]
     sharing, rows = sandbox.run(jobs)
     assert sharing.results == measure_sharing([scenario], [3], 0.25)
     found, (here,) = rows.results[0], measure_rows([scenario], [3], 0.25)
@@ -95,32 +97,32 @@ def test_a_worker_that_is_gone_is_an_error(sandbox: Sandbox):
 
     scenario = Scenario(duration_s=1, flows=(Flow("bbr"),))
     with Sandbox(1) as own:
-        assert own.run([Job([scenario], [1], 0.25)])[0].error is None
+        assert own.run([ConfinedJob([scenario], [1], 0.25)])[0].error is None
         os.kill(own._idle[0].process.pid, signal.SIGKILL)
         with pytest.raises(EngineError, match="a process of the sandbox was lost: its process was killed by SIGKILL"):
-            own.run([Job([scenario], [1], 0.25)])
-        assert own.run([Job([scenario], [1], 0.25)])[0].error is None  # another one has taken its place
+            own.run([ConfinedJob([scenario], [1], 0.25)])
+        assert own.run([ConfinedJob([scenario], [1], 0.25)])[0].error is None  # another one has taken its place
 
 
-def endless(folder: Path) -> Job:
+def endless(folder: Path) -> ConfinedJob:
     library = str(compile_controller(write_hostile(folder, HOSTILE["endless loop"])))
     scenario = Scenario(duration_s=1, flows=(Flow("file", file=library),))
-    return Job([scenario], [1], 0.25, confinement="c", library=library, seconds=3600)
+    return ConfinedJob([scenario], [1], 0.25, confinement="c", library=library, seconds=3600)
 
 
 ENDLESS = """
 import json, os, signal, sys
-from bbrgym.benchmark.sandboxed import Job, Sandbox
+from bbrgym.benchmark.sandbox import ConfinedJob, Sandbox
 from bbrgym.envs.scenario import Scenario
 given = json.loads(sys.argv[1])
-job = Job(**given | {"scenarios": [Scenario.from_dict(plain) for plain in given["scenarios"]]})
+job = ConfinedJob(**given | {"scenarios": [Scenario.from_dict(plain) for plain in given["scenarios"]]})
 with Sandbox(1) as sandbox:
-    sandbox.run([Job(job.scenarios[:0], [], 0.25, measure="rows")])
+    sandbox.run([ConfinedJob(job.scenarios[:0], [], 0.25, measure="rows")])
     print(sandbox._idle[0].process.pid, flush=True)
     try:
         sandbox.run([job])
     except KeyboardInterrupt:
-        (reply,) = sandbox.run([Job(job.scenarios[:0], [], 0.25, measure="rows")])
+        (reply,) = sandbox.run([ConfinedJob(job.scenarios[:0], [], 0.25, measure="rows")])
         print("interrupted", reply.error, flush=True)
 """
 
@@ -156,7 +158,7 @@ def test_a_python_callable_steers_and_writes_no_file(sandbox: Sandbox, tmp_path:
     scenario = Scenario(rate_mbps=10, duration_s=3, flows=(Flow("agent", rtt_ms=20),))
 
     def result(name: str) -> Reply:
-        return sandbox.run([Job([scenario], [1], 0.25, confinement="python", function=f"mine:{name}")])[0]
+        return sandbox.run([ConfinedJob([scenario], [1], 0.25, confinement="python", function=f"mine:{name}")])[0]
 
     assert result("gains").results[0]["utilisation"] > 0.9
     assert result("Window").results[0]["utilisation"] > 0.7

@@ -21,7 +21,7 @@ from bbrgym.benchmark import score as scores
 from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.families import VICTIMS, Draw, draw_scenarios
 from bbrgym.benchmark.plan import Competitor
-from bbrgym.benchmark.sandboxed import Job, Reply, Sandbox
+from bbrgym.benchmark.sandbox import ConfinedJob, Reply, Sandbox
 from bbrgym.benchmark.score import Score, score_candidate
 from bbrgym.checks import read_parameters
 from bbrgym.cli import main
@@ -181,9 +181,9 @@ class Counting:
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
         self.workers, self.lost, self.submit = sandbox.workers, sandbox.lost, sandbox.submit
-        self.jobs: list[Job] = []
+        self.jobs: list[ConfinedJob] = []
 
-    def run(self, jobs: list[Job]) -> list[Reply]:
+    def run(self, jobs: list[ConfinedJob]) -> list[Reply]:
         self.jobs += [job for job in jobs if job.confinement != "none"]
         return self._sandbox.run(jobs)
 

@@ -28,7 +28,7 @@ OUTPUT: Final = "output.log"
 
 
 @dataclass(frozen=True)
-class Job:
+class SweepJob:
     """What a job runs; its absolute `folder` is its own, and `started_in` is the sweep's working folder."""
 
     hydra_context: HydraContext
@@ -54,7 +54,7 @@ def identity(config: DictConfig, *more: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def run(job: Job) -> Any:
+def run(job: SweepJob) -> Any:
     """Run a job's task, write `RESULT` and `OUTPUT` to its folder, and return what the task returned, as JSON holds it.
 
     Raises:

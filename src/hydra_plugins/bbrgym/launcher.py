@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from bbrgym.checks import check_integer
 from bbrgym.executors import ExecutorConfig, TaskResult, make_executor, run_in_chunks
-from hydra_plugins.bbrgym._job import OUTPUT, RESULT, Job, identity, read_result, run, without_hydra
+from hydra_plugins.bbrgym._job import OUTPUT, RESULT, SweepJob, identity, read_result, run, without_hydra
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -64,10 +64,10 @@ class ExecutorLauncher(Launcher):
             self._compose(overrides, number) for number, overrides in enumerate(job_overrides, start=initial_job_idx)
         ]
         folders = [sweep / str(config.hydra.sweep.subdir) for config in configs]
-        results: dict[Path, TaskResult[Job]] = {}
-        jobs: dict[Path, Job] = {}
+        results: dict[Path, TaskResult[SweepJob]] = {}
+        jobs: dict[Path, SweepJob] = {}
         for folder, config in zip(folders, configs, strict=True):
-            job = Job(self.hydra_context, self.task_function, config, folder)
+            job = SweepJob(self.hydra_context, self.task_function, config, folder)
             before = read_result(folder) if self._resume else None
             if before is not None and before["status"] == "done":
                 results[folder] = TaskResult(job, before["value"], attempts=0)
@@ -83,7 +83,9 @@ class ExecutorLauncher(Launcher):
         _print_table(titles, results)
         return [_job_return(config, folder, results[folder]) for config, folder in zip(configs, folders, strict=True)]
 
-    def _run(self, jobs: dict[Path, Job], titles: dict[Path, str], results: dict[Path, TaskResult[Job]]) -> None:
+    def _run(
+        self, jobs: dict[Path, SweepJob], titles: dict[Path, str], results: dict[Path, TaskResult[SweepJob]]
+    ) -> None:
         executor = make_executor(self._executor, is_fresh=True)
         try:
             with closing(run_in_chunks(run, jobs.values(), executor, chunk_s=0, retries=self._retries)) as finished:
@@ -108,7 +110,7 @@ def _differences(job_overrides: Sequence[Sequence[str]]) -> list[str]:
     return [" ".join(override for override in overrides if override not in common) for overrides in shown]
 
 
-def _job_return(config: DictConfig, folder: Path, result: TaskResult[Job]) -> JobReturn:
+def _job_return(config: DictConfig, folder: Path, result: TaskResult[SweepJob]) -> JobReturn:
     is_done = result.status == "done"
     job = JobReturn(
         overrides=list(config.hydra.overrides.task),
@@ -123,7 +125,7 @@ def _job_return(config: DictConfig, folder: Path, result: TaskResult[Job]) -> Jo
     return job
 
 
-def _print_table(titles: dict[Path, str], results: dict[Path, TaskResult[Job]]) -> None:
+def _print_table(titles: dict[Path, str], results: dict[Path, TaskResult[SweepJob]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.markup import escape

@@ -1,6 +1,6 @@
 """Measure runs in a confined fork of this process, which runs nobody else's code itself.
 
-It has one thread: it is a process of a sandbox (`bbrgym.benchmark.sandboxed`). A fork has no means but its reply, as
+It has one thread: it is a process of a sandbox (`bbrgym.benchmark.sandbox`). A fork has no means but its reply, as
 JSON in a pipe. SIGTERM ends this process at once, with its fork.
 """
 
@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import bbrgym
 from bbrgym.benchmark.decider import Decider, describe
-from bbrgym.benchmark.score_runs import measure_rows, measure_sharing
+from bbrgym.benchmark.score_measures import measure_rows, measure_sharing
+from bbrgym.confinement import TimeLimit, confine, end_with_parent, forbid_calls
 from bbrgym.envs.scenario import Flow, Scenario
-from bbrgym.sandbox import TimeLimit, confine, end_with_parent, forbid_calls
 
 _MEASURES: Final = {"sharing": measure_sharing, "rows": measure_rows}
 
@@ -49,10 +49,10 @@ def run_confined(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a job in a fork of this process.
 
     Args:
-        request: `bbrgym.benchmark.sandboxed.Job.to_dict`.
+        request: `bbrgym.benchmark.sandbox.ConfinedJob.to_dict`.
 
     Returns:
-        The fields of `bbrgym.benchmark.sandboxed.Reply`.
+        The fields of `bbrgym.benchmark.sandbox.Reply`.
     """
     warm_up()
     children: list[int] = []

@@ -9,8 +9,8 @@ from concurrent.futures import wait
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from bbrgym.benchmark.confined import run_confined, warm_up
 from bbrgym.benchmark.ledger import Rows
-from bbrgym.benchmark.sandbox_worker import run_confined, warm_up
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.scenario import Scenario
 from bbrgym.processes import ProcessExecutor, WorkerLostError
@@ -24,14 +24,14 @@ MEBIBYTES: Final = 512
 
 
 @dataclass(frozen=True)
-class Job:
+class ConfinedJob:
     """Runs that a fork measures, one after the other.
 
     Attributes:
         scenarios: with the flows' algorithms; the file of a flow is a shared object (`compile_controller`).
         seeds: one per scenario.
         warmup: fraction of each run that is not measured.
-        measure: `sharing` (`bbrgym.benchmark.score_runs.measure_sharing`) or `rows` (`measure_rows`).
+        measure: `sharing` (`bbrgym.benchmark.score_measures.measure_sharing`) or `rows` (`measure_rows`).
         confinement: of the fork.
         library: the shared object of a job in C.
         function: the callable of a job in Python, `module:name`.
@@ -103,7 +103,7 @@ class Sandbox(ProcessExecutor):
         for _ in range(self.workers):
             self.submit(warm_up)  # all processes start at once, and before they are needed
 
-    def run(self, jobs: Sequence[Job]) -> list[Reply]:
+    def run(self, jobs: Sequence[ConfinedJob]) -> list[Reply]:
         """Run jobs, and return their replies in the same order.
 
         Whatever ends the call early, as Ctrl-C does, also ends its jobs at once.
@@ -154,4 +154,4 @@ class NamedJob:
 
     name: str
     code: str
-    job: Job
+    job: ConfinedJob

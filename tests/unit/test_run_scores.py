@@ -12,7 +12,7 @@ import pytest
 from bbrgym.benchmark.metrics import MEASURED, measure
 from bbrgym.benchmark.regret import regrets
 from bbrgym.benchmark.results import BenchmarkResult
-from bbrgym.benchmark.scores import SCORE, scores, standings
+from bbrgym.benchmark.run_scores import SCORE, scores, standings
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import FairShares, Sharing
 from bbrgym.envs.trace import simulate

@@ -21,7 +21,7 @@ Measured = dict[str, Any]
 """Of a run: `SHARING`, `throughputs_mbps` and `rtts_ms` of its flows; or `error`, why there is nothing."""
 
 SHARING: Final = ("fair_power", "jain", "utilisation", "delay", "retransmission_rate")
-"""Columns of `bbrgym.benchmark.scores.SCORES` that a score has."""
+"""Columns of `bbrgym.benchmark.run_scores.SCORES` that a score has."""
 
 STEP_MS: Final = 100.0
 """How often a Python callable decides, and the length of the rows of traces."""
