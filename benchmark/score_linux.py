@@ -136,7 +136,7 @@ def score_on_linux(
         seed: of the first run of each criterion.
         is_full: whether each criterion has `FULL_SEEDS` runs.
         only: the only criterion; None for all.
-        tell: is told which run has ended.
+        tell: is told which run begins.
         engine_factory: makes the engine; it can be pickled.
         make_executor: makes what runs one task at a time.
 
@@ -166,15 +166,21 @@ def score_on_linux(
         retries=benchmark.retries,
         engine_factory=engine_factory,
     )
+
+    def tell_of(number: int) -> None:
+        for run in todo[number : number + 1]:  # none after the last one
+            name = candidate.competitor.name if run.competitor == OWN else run.competitor
+            tell(f"{len(runs) - len(todo) + number + 1}/{len(runs)} {run.scenario_name}: {name}")
+
     ended: set[str] = set()
     executor = make_executor(1)
     results = measure_each(work, todo, ledger, executor, chunk_s=0, is_kept=_is_kept)
     try:
-        for number, result in enumerate(results, len(measured) + 1):
+        tell_of(0)
+        for number, result in enumerate(results, 1):
             run = result.task
             ended.add(run.key)
-            name = candidate.competitor.name if run.competitor == OWN else run.competitor
-            tell(f"{number}/{len(runs)} {run.scenario_name}: {name}")
+            tell_of(number)
             if result.error is not None:
                 raise EngineError(result.error)
             found = result.value[0]

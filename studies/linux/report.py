@@ -330,5 +330,5 @@ def _over_time(rows: Rows) -> Trace:
     flows[:, :, FLOW_COLUMNS.index("is_active")] = 1.0
     link = np.full((steps, len(LINK_COLUMNS)), np.nan)
     link[:, LINK_COLUMNS.index("rate_mbps")] = scenario.rate_mbps
-    time_s = 1e-3 * DUEL.step_ms * np.arange(1, steps + 1)
+    time_s = 1e-3 * DUEL.step_ms * np.arange(1, steps + 1, dtype=np.float64)
     return Trace(scenario, seed=1, engine="", step_ms=DUEL.step_ms, time_s=time_s, flows=flows, link=link)

@@ -8,7 +8,7 @@ from in_process import ExecutorInThisProcess
 from ledger_jobs import NumberedJob, square
 
 from bbrgym.benchmark import ledger
-from bbrgym.benchmark.ledger import CacheLedger, Entry, Ledger, ParquetLedger, Rows, measure
+from bbrgym.benchmark.ledger import CacheLedger, Entry, Ledger, ParquetLedger, Rows, measure, measure_each
 from bbrgym.envs.engine import EngineError
 
 JOBS = [NumberedJob(2), NumberedJob(5)]
@@ -54,6 +54,22 @@ def test_a_job_that_fails_is_tried_again_and_the_others_are_kept(place: Callable
     done: list[str] = []
     measure(counted(done), JOBS, place(), ExecutorInThisProcess())
     assert done == []
+
+
+def test_a_result_that_is_not_to_be_kept_is_measured_again(place: Callable[[], Ledger]) -> None:
+    for _ in range(2):
+        ended = measure_each(
+            square, JOBS, place(), ExecutorInThisProcess(), is_kept=lambda job, rows: rows[0]["square"] > 4
+        )
+        assert {one.task.name: one.value for one in ended} == {job.name: square(job) for job in JOBS}
+    assert place().load(JOBS).keys() == {"5"}
+
+
+def test_a_measurement_that_is_left_early_keeps_what_came(place: Callable[[], Ledger]) -> None:
+    ended = measure_each(square, JOBS, place(), ExecutorInThisProcess(), chunk_s=0)
+    first = next(ended).task.name
+    ended.close()
+    assert place().load(JOBS).keys() == {first}
 
 
 def test_results_are_kept_while_others_are_measured(
