@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, estimate, interquartile_mean, number_text
 from bbrgym.benchmark.claims import Claim
+from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, estimate, interquartile_mean, number_text
 from bbrgym.benchmark.verdicts import Judgement, judge
 
 finite = st.floats(-1e6, 1e6)

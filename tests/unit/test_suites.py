@@ -12,12 +12,12 @@ from in_process import ExecutorInThisProcess
 from rich.console import Console
 
 from bbrgym import Scenario
+from bbrgym.benchmark.derived_metrics import DERIVED
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.report import write_report
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.statistics import Estimate
-from bbrgym.benchmark.derived_metrics import DERIVED
 from bbrgym.benchmark.verdicts import Verdicts, judge
 
 CONFIG: dict[str, Any] = {
