@@ -156,7 +156,7 @@ class Finding:
 
 
 def judge_claims(claims: Sequence[Claim], runs: ClaimRuns) -> list[Finding]:
-    """Judge claims by runs, each over all of its scenarios (`Claim.parts` has one for each).
+    """Judge claims by runs: one finding per part of a claim (`Claim.parts`).
 
     Quantities are computed from means over the seeds: a reduction is 1 - mean / mean, a `min` over scenarios the lowest
     mean; with `than`, it is the mean of the runs' own ratios. Only seeds count that all runs of a quantity have, and in
@@ -165,13 +165,14 @@ def judge_claims(claims: Sequence[Claim], runs: ClaimRuns) -> list[Finding]:
 
     * Bounds: `judge`; unclear if a run is missing, or has no value (unless it is such a time).
     * An order holds if the means of all pairs of its competitors have that order.
-    * A value is judged by its order among the values that others of the claims give the same quantity: those of other
+    * A value is judged by its order among the values of the other claims about the same quantity: those of other
       competitors, and for a metric of one flow those of the competitor's other flows. Equal claimed values have no
       order.
     """
-    measured = {claim: measure_claim(claim, runs) for claim in claims if claim.competitor is not None}
+    parts = [part for claim in claims for part in claim.parts()]
+    measured = {part: measure_claim(part, runs) for part in parts if part.competitor is not None}
     findings = []
-    for claim in claims:
+    for claim in parts:
         if claim.order:
             findings.append(_judge_order(claim, runs))
         elif claim.value is not None:

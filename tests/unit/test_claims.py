@@ -52,6 +52,8 @@ def test_a_claim_is_equal_after_to_dict_and_from_dict() -> None:
 def test_a_claim_about_each_scenario_has_a_part_for_each() -> None:
     both = claim(scenario=["s", "t"], over="each")
     assert [part.scenarios for part in both.parts()] == [("s",), ("t",)]
+    found = judge_claims([both], runs_of({("s", "bbr"): [0.4], ("t", "bbr"): [0.6]}))
+    assert [one.verdict for one in found] == ["fail", "pass"]
     assert claim(scenario=["s", "t"], over="max").parts() == [claim(scenario=["s", "t"], over="max")]
 
 
