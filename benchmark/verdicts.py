@@ -64,7 +64,7 @@ class ClaimRuns:
 
     def __init__(self, table: pd.DataFrame, varied: Collection[tuple[str, str]]) -> None:
         self._table, self._varied = table, varied
-        self._pairs = set(table.index.droplevel(["seed"]))
+        self._pairs = {(scenario, competitor) for scenario, competitor, _ in table.index}
         self._cells: dict[str, dict[tuple[str, str], Array]] = {}
 
     @classmethod

@@ -168,7 +168,10 @@ def judge(rivals: Sequence[RivalClaim], results: Mapping[str, Rows]) -> list[Fin
         for row in results[ClaimRun(rival, seed).name]
     ]
     table = pd.DataFrame(rows).set_index(RUN)
-    return judge_claims([rival.claim for rival in rivals], ClaimRuns(table, set(table.index.droplevel(["seed"]))))
+    return judge_claims(
+        [rival.claim for rival in rivals],
+        ClaimRuns(table, {(scenario, competitor) for scenario, competitor, _ in table.index}),
+    )
 
 
 def summarise(rivals: Sequence[RivalClaim], findings: Sequence[Finding]) -> str:
