@@ -22,10 +22,10 @@ from bbrgym.envs.scenario import Scenario
 Array = npt.NDArray[np.float64]
 
 GAIN_COLUMNS: Final = ("steered_cwnd_gain", "steered_pacing_gain")
-"""Columns beside the engine's `FLOW_COLUMNS`: the gains that the agent chose last…"""
+"""Columns beside the engine's `FLOW_COLUMNS`: the gains that the agent chose last."""
 
 PREFERENCE: Final = "preference"
-"""…and the parameter of the flow, in [0, 1], that says what the agent should prefer; NaN for a flow without it."""
+"""Another one: the parameter of the flow, in [0, 1], that says what the agent should prefer; NaN without it."""
 
 
 @dataclass(frozen=True)

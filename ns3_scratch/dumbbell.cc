@@ -45,7 +45,7 @@ bool HasData(const Packet& packet)
     return packet.GetSize() > kLargestPureAck;
 }
 
-/// Drops the packets of which a function says so.
+/// Drops the packets that a function chooses.
 class DropModel : public ErrorModel
 {
   public:
@@ -349,7 +349,7 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
     }
 
     const uint32_t routersInterface = AddAddress(forward, AddressOf(kBottleneckNetwork, 0, 1));
-    // What is not at the router's own senders is behind the bottleneck.
+    // Everything but the router's own senders is behind the bottleneck.
     SetDefaultRoute(m_router, AddressOf(kBottleneckNetwork, 0, 2), routersInterface);
     const uint32_t interface = AddAddress(back, AddressOf(kBottleneckNetwork, 0, 2));
     SetDefaultRoute(m_receiver, AddressOf(kBottleneckNetwork, 0, 1), interface);

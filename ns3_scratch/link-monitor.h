@@ -48,7 +48,7 @@ class LinkMonitor
     bool m_isSending = false;
     ns3::Time m_lastChange;
 
-    // Of the current step.
+    // What the current step has measured.
     ns3::Time m_stepStart;
     double m_packetSeconds = 0.0;
     double m_delaySeconds = 0.0; // queueing delay, integrated over time: s x s

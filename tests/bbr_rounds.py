@@ -6,9 +6,9 @@ from typing import Any
 from ack_path import PACKET, Hand, make
 
 STARTUP, DRAIN, PROBE_BW, PROBE_RTT = range(4)
-"""Values of the metric `mode`…"""
+"""Values of the metric `mode`."""
 UP, DOWN, CRUISE, REFILL = range(4)
-"""…and of `cycle_index`."""
+"""Values of the metric `cycle_index`."""
 WITHOUT_PROBE_RTT = {"probe_rtt_interval_s": 1000.0}
 
 

@@ -61,7 +61,7 @@ class BacklogCorrection {
     lost_ = Lost(ack);
   }
 
-  /// What the window has beyond bandwidth x base_rtt + target.
+  /// How much larger the window is than bandwidth x base_rtt + target.
   double bytes() const { return feedback_ - surplus_ + unused_ - spared_ + made_up_; }
 
  private:

@@ -183,7 +183,7 @@ void BbrController::UpdateDrain(const AckEvent& ack) {
 void BbrController::UpdateMinRtt(const AckEvent& ack) {
   const bool is_expired = min_rtt_.OnAck(ack.now, ack.rtt);
   if (is_expired && !is_idle_restart_ && mode_ != Mode::kProbeRtt) EnterProbeRtt(ChooseProbeRttCwnd());
-  // On its last ACK, too: what is in flight then is as little.
+  // On its last ACK, too: the packets in flight are still as few.
   is_held_back_ = mode_ == Mode::kProbeRtt;
   if (is_held_back_ && probe_rtt_.OnAck(ack, probe_rtt_cwnd_, rounds_, is_round_start_)) EndProbeRtt(ack.now);
   if (ack.sample.is_valid) is_idle_restart_ = false;

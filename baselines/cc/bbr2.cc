@@ -223,7 +223,7 @@ void Bbr2Controller::UpdateProbeRtt(const AckEvent& ack) {
     SaveCwnd();
     model_.StartProbeRtt();
   }
-  // On its last ACK, too: what is in flight then is as little.
+  // On its last ACK, too: the packets in flight are still as few.
   is_held_back_ = model_.mode == Mode::kProbeRtt;
   if (is_held_back_ && model_.EndsProbeRtt(ack, ProbeRttCwnd())) EndProbeRtt(ack.now);
   if (ack.sample.is_valid) is_idle_restart_ = false;

@@ -31,7 +31,7 @@ struct Bbr3Parameters : ProbeParameters {
   double probe_down_gain = 0.9;
   /// A loss rate above this means that too much is in flight: above random losses, below those of a full queue.
   double loss_threshold = 0.02;
-  /// What a congested round leaves of the bounds: 0.7, as of CUBIC's window.
+  /// The factor by which a congested round reduces the bounds: 0.7, as for CUBIC's window.
   double beta = 0.7;
   /// Share of the upper bound that cruising leaves free, so that other flows can grow.
   double headroom = 0.15;
@@ -87,7 +87,7 @@ class Bbr3Controller final : public Controller {
  private:
   using Phase = ProbingModel::Phase;
 
-  /// What losses change, from before they did: restored if the recovery turns out to be spurious.
+  /// The state from before the losses changed it. It is restored if the recovery turns out to be spurious.
   struct Undo {
     BitsPerSecond bandwidth_lo = 0;
     Bytes inflight_lo = 0;

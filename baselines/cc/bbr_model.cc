@@ -104,7 +104,7 @@ void BbrModelController::JoinProbeRtt(const AckEvent& ack) {
 }
 
 Bytes BbrModelController::ChooseProbeRttCwnd() const {
-  // Of the lowest RTT: min_rtt may include a standing queue, which a part of that BDP would not drain.
+  // With the lowest RTT: min_rtt may include a standing queue, which a part of that BDP would not drain.
   const double window = model_.probe_rtt_cwnd_gain * BytesIn(max_bandwidth(), lowest_rtt_);
   return std::max(MinCwnd(), static_cast<Bytes>(window));
 }

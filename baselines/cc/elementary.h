@@ -103,7 +103,7 @@ static inline int HasLog(double x) {
   return x > 0.0 && x < INFINITY;
 }
 
-/* What a logarithm is of all other numbers. */
+/* The logarithm of all other numbers. */
 static inline double NoLog(double x) {
   return x == 0.0 ? -INFINITY : x > 0.0 ? x : NAN;
 }

@@ -35,7 +35,7 @@ class FreeLink {
 
   bool is_free() const { return free_for_ > kPatience; }
 
-  /// What the window has more, in bytes, for a flow with this BDP.
+  /// How much larger the window is, in bytes, for a flow with this BDP.
   double room(double bdp) const {
     if (!is_free()) return 0.0;
     const double doublings = static_cast<double>(free_for_ - kPatience) / static_cast<double>(kDoubling);

@@ -8,8 +8,8 @@
 
 namespace bbrgym {
 
-/// When BBR probes for bandwidth again, since version 2: after a time of which part is random, so that flows do not
-/// probe together, or after the rounds in which Reno would regain the window, if that is earlier
+/// When BBR probes for bandwidth again, since version 2: after a partly random time, so that flows do not probe
+/// together, or after the rounds in which Reno would regain the window, if that is earlier
 /// (draft-ietf-ccwg-bbr-06, section 5.3.3.8).
 class ProbeTimer {
  public:

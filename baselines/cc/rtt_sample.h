@@ -14,7 +14,7 @@ struct RttSample {
   Nanoseconds most = 0;
   Nanoseconds last = 0;
   Nanoseconds sum = 0;
-  /// Of the differences between neighbours, without signs.
+  /// The sum of the differences between neighbours, without signs.
   Nanoseconds differences = 0;
   std::int64_t count = 0;
 

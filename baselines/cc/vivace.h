@@ -36,7 +36,7 @@ struct VivaceParameters {
   void Describe(ParameterReader& reader);
 };
 
-/// What a monitor interval measures: of the packets sent in it, those that have been acknowledged or lost so far.
+/// What a monitor interval measures: the packets sent in it that have been acknowledged or lost so far.
 class MonitorInterval {
  public:
   MonitorInterval() = default;

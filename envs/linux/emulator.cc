@@ -249,7 +249,7 @@ void Emulator::CountDelay(FlowState& flow, Nanoseconds delay) {
   flow.last_delay = delay;
 }
 
-/// Of TCP, the payload that its receiver expected next counts as in order.
+/// For TCP, the payload that its receiver expects next counts as in order.
 void Emulator::CountArrival(const Parsed& parsed) {
   Passage& passage = flows_[parsed.flow].passage;
   ++passage.arrived_packets;

@@ -270,7 +270,7 @@ void LinuxNetwork::Step(Nanoseconds duration) {
     nanosleep(&sleep, nullptr);
     UpdateCompleteness();
   }
-  // A complete episode ends when it is; else what is measured is as of the step's end, but for the lateness.
+  // A complete episode ends when it is complete. Any other step is measured as of its end, apart from the lateness.
   now_ = is_complete_ ? std::min(clock_->Now(), end) : end;
   timing_.latest_step = std::max(timing_.latest_step, clock_->Now() - end);
   EndStep();
@@ -353,8 +353,8 @@ FlowRow LinuxNetwork::PassageRow(const FlowState& flow, const Passage& passage, 
   return row;
 }
 
-/// The stack's own state is unknown. RTTs are the packets' delays and the rest of the base RTT. Of UDP nobody else
-/// knows what is a retransmission or in order.
+/// The stack's own state is unknown. RTTs are the packets' delays and the rest of the base RTT. Only the stack knows
+/// which UDP packets are retransmissions or in order.
 FlowRow LinuxNetwork::EndCommandStep(std::size_t index) {
   FlowState& flow = flows_[index];
   const Flow& given = scenario_.flows[index];

@@ -32,8 +32,8 @@ template <typename Work, typename IsOver>
 void Serve(const char* name, std::vector<pollfd>& descriptors, const EpisodeClock& clock, Work&& work,
            IsOver&& is_over) {
   constexpr Nanoseconds kLongestWait = 5 * kMillisecond;
-  // A real-time thread sleeps at least a fifth of the time, in rests that cost no packet much. Of one that never does
-  // Linux takes 50 ms in each second, for other work.
+  // A real-time thread sleeps at least a fifth of the time, in rests that cost no packet much. Linux takes 50 ms of
+  // each second from a thread that never sleeps, for other work.
   constexpr Nanoseconds kMostTired = 400'000;
   constexpr timespec kRest{.tv_sec = 0, .tv_nsec = 100'000};
   pthread_setname_np(pthread_self(), name);

@@ -14,8 +14,8 @@ namespace bbrgym {
 
 namespace {
 
-/// Of an agent's socket, beyond the system's limit (tcp_wmem), which may be less than the three BDPs of Startup. A flow
-/// that the buffer limits counts as limited by the application, and BBR never leaves Startup
+/// The send buffer of an agent's socket. It exceeds the system's limit (tcp_wmem), which may be less than the three
+/// BDPs of Startup. A flow that the buffer limits counts as limited by the application, and BBR never leaves Startup
 /// (bbr_check_full_bw_reached).
 constexpr int kSendBuffer = 32 << 20;
 

@@ -36,7 +36,7 @@ PeerAddress PeerOf(const sockaddr_storage& address) {
 /// The ECN field of the IP header that a message came with.
 Ecn EcnOf(msghdr& message) {
   for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr; control = CMSG_NXTHDR(&message, control)) {
-    // Of IPv4 the kernel hands over a byte, of IPv6 an int.
+    // The kernel hands over a byte for IPv4, an int for IPv6.
     if (control->cmsg_level == IPPROTO_IP && control->cmsg_type == IP_TOS) {
       return static_cast<Ecn>(*CMSG_DATA(control) & 3U);
     }
@@ -54,7 +54,7 @@ Ecn EcnOf(msghdr& message) {
 UdpReceiver::UdpReceiver(FileDescriptor socket, std::optional<SipKey> key, Nanoseconds silence_limit)
     : socket_(std::move(socket)), key_(key), silence_limit_(silence_limit) {
   const int yes = 1;
-  // Of the two, the socket's family takes one.
+  // The socket's family takes one of the two.
   setsockopt(socket_.get(), IPPROTO_IP, IP_RECVTOS, &yes, sizeof(yes));
   setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_RECVTCLASS, &yes, sizeof(yes));
 }
@@ -64,7 +64,7 @@ Nanoseconds UdpReceiver::NextTime() const {
 }
 
 void UdpReceiver::Work(const EpisodeClock& clock) {
-  // Of data packets, only the header is read.
+  // Only the header of data packets is read.
   std::array<std::array<std::uint8_t, wire::kMaxControlBytes>, kBatch> buffers;
   static std::array<std::uint8_t, 1 << 16> rest;  // nobody reads it
   std::array<std::array<iovec, 2>, kBatch> pieces;

@@ -14,8 +14,8 @@
 namespace bbrgym {
 
 /// The receiving end of flows over a UDP socket, one at a time (docs/wire.md). It serves the first sender that says
-/// hello, with a token if one is asked for, and refuses others until `Release`. To whom has not proved its address it
-/// sends a retry, which is as long as the hello, and nothing else. It does no waiting.
+/// hello, with a token if one is asked for, and refuses others until `Release`. A sender that has not proved its
+/// address gets a retry, which is as long as its hello, and nothing else. It does no waiting.
 class UdpReceiver {
  public:
   /// Waiting for a sender; receiving; the sender has ended and was sent the report; the flow is over.

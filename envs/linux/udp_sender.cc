@@ -170,7 +170,7 @@ wire::Sent UdpSender::sent() const {
 
 void UdpSender::Connect(Nanoseconds rtt) {
   const int ect = static_cast<int>(flow_.Ect());
-  // Of the two, the socket's family takes one.
+  // The socket's family takes one of the two.
   setsockopt(socket(), IPPROTO_IP, IP_TOS, &ect, sizeof(ect));
   setsockopt(socket(), IPPROTO_IPV6, IPV6_TCLASS, &ect, sizeof(ect));
   sender_ = MakeSender(flow_, MakeConnection(flow_, packet_bytes_, rtt, seed_), gains_, opened_);

@@ -42,7 +42,7 @@ class UdpSender {
   /// Null until the handshake is done.
   Sender* sender() { return sender_.get(); }
   bool IsOpen() const { return phase_ == Phase::kOpen; }
-  /// What the receiver says that has arrived, if it was asked and has answered.
+  /// The receiver's report of what has arrived, if it was asked and has answered.
   const std::optional<wire::Report>& report() const { return report_; }
   /// When the handshake ended, or 0.
   Nanoseconds opened() const { return opened_; }

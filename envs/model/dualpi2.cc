@@ -31,7 +31,7 @@ constexpr Nanoseconds kTUpdate = 16 * kMillisecond;
 constexpr double kAlpha = 0.16;  // per s
 constexpr double kBeta = 3.2;    // per s
 
-// Of what the link sends while both queues wait, so many hundredths are classic at least (Linux's c_protection). The
+// At least this percentage of what the link sends is classic while both queues wait (Linux's c_protection). The
 // RFC recommends such a weighted round robin, with for example 1/16, over a time-shifted FIFO (A.2): there L4S packets
 // wait once classic ones have waited for longer than a time, so an overload of the classic queue delays L4S flows.
 constexpr Bytes kClassicWeight = 10;

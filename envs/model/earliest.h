@@ -8,8 +8,8 @@
 
 namespace bbrgym {
 
-/// The earliest of many times, as a tournament tree: a change costs O(log n), a look-up O(1). Of equal times the one
-/// with the lowest index wins, so that the order of events is deterministic.
+/// The earliest of many times, as a tournament tree: a change costs O(log n), a look-up O(1). Among equal times the
+/// one with the lowest index wins, so that the order of events is deterministic.
 class Earliest {
  public:
   void Reset(std::size_t count, Nanoseconds time) {
@@ -28,7 +28,7 @@ class Earliest {
     for (std::size_t node = (leaves_ + index) / 2; node > 0; node /= 2) {
       const std::uint32_t before = winners_[node];
       Play(node);
-      // If the changed time neither won nor wins here, nothing changes further up.
+      // Nothing changes further up if the changed time did not win here before and does not win now.
       if (before != index && winners_[node] == before) return;
     }
   }

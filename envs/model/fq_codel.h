@@ -40,7 +40,7 @@ class FqCodelQueue final : public QueueDiscipline {
   // Indices of flows.
   Ring<std::uint32_t> new_flows_;
   Ring<std::uint32_t> old_flows_;
-  // Of all flows.
+  // The packets and bytes of all flows together.
   std::size_t size_ = 0;
   Bytes bytes_ = 0;
 };

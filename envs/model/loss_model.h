@@ -19,8 +19,8 @@ namespace bbrgym {
 /// r = 1 / loss_burst_packets, so that a burst has that many packets on average, and from good to bad with
 /// p = r loss / (1 - loss), so that the share p / (p + r) = loss of all packets is lost. p is a probability while
 /// loss <= loss_burst_packets / (loss_burst_packets + 1). It takes one random draw per packet, too. Only packets end a
-/// burst. A lone sender that has lost all that it sent has probe timeouts, of which each sends a packet and doubles the
-/// next wait, up to 2^10 times. The burst outlasts k of them with probability (1 - r)^k. Where 2 (1 - r) > 1, which is
+/// burst. A lone sender that has lost all that it sent has probe timeouts. Each sends a packet and doubles the next
+/// wait, up to 2^10 times. The burst outlasts k of them with probability (1 - r)^k. Where 2 (1 - r) > 1, which is
 /// above two packets, the longest waits thus decide the mean stall: hundreds of first timeouts for five packets.
 ///
 /// With `loss_burst_ms` the states last exponentially distributed times, whether packets come or not: bad ones

@@ -3,8 +3,8 @@
 //     p += k (alpha (qdelay - QDELAY_REF) + beta (qdelay - qdelay_old)),
 //
 // where k is the smaller, the smaller p is. Functions, names and constants are those of RFC 8033, section 4 and
-// appendix A. Of its options it has ECN (section 5.1) and the cap on a step of p (5.5). Choices and deviations, all as
-// in ns-3, and all but the last as in Linux (net/sched/sch_pie.c):
+// appendix A. It has two of the RFC's options, ECN (section 5.1) and the cap on a step of p (5.5). Choices and
+// deviations, all as in ns-3, and all but the last as in Linux (net/sched/sch_pie.c):
 //
 // * The delay is that of the packet which left last (section 4.3). An estimate of the departure rate (5.2) needs 16 KiB
 //   in the queue, which some buffers have no room for.

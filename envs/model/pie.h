@@ -19,7 +19,7 @@ class PieQueue final : public QueueDiscipline {
   std::size_t size() const override { return fifo_.size(); }
   Bytes bytes() const override { return fifo_.bytes(); }
 
-  /// Of an arriving packet, as of the last call.
+  /// The probability that an arriving packet is dropped, as of the last call.
   double drop_probability() const { return drop_prob_; }
 
  private:

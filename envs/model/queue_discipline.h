@@ -60,7 +60,7 @@ struct QueueTally {
 /// (active queue management and scheduling). Each discipline is a class in a file of its own, a `QueueKind`, and a line
 /// of `MakeQueueDiscipline`.
 ///
-/// It has neither clock nor timer: what is due between two calls it does at the beginning of the second.
+/// It has neither clock nor timer: what is due between two calls happens at the beginning of the second.
 class QueueDiscipline {
  public:
   virtual ~QueueDiscipline() = default;
@@ -93,7 +93,7 @@ class QueueDiscipline {
 };
 
 /// The discipline of the scenario's queue; null if it needs none, because it only drops what arrives at a full buffer.
-/// What is random in it follows from the seed, which is that of the link, whose tally it adds to.
+/// Its random numbers follow from `seed`, the link's. It adds to `tally`, the link's as well.
 std::unique_ptr<QueueDiscipline> MakeQueueDiscipline(const Scenario& scenario, std::uint64_t seed, QueueTally& tally);
 
 }  // namespace bbrgym

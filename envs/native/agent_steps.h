@@ -44,7 +44,7 @@ struct AgentSteps {
   float* observations;           // (M, observation_length): a step is added
   double* rewards;               // (M): written
 
-  /// Reads the step of a link. Throws std::out_of_range for a flow that it has not.
+  /// Reads the step of a link. Throws std::out_of_range for a flow that it does not have.
   void Read(std::size_t link) const;
 };
 

@@ -147,7 +147,7 @@ void Network::UpdateRare() {
   next_rare_ = std::min(next_change_, late_.IsEmpty() ? kNever : late_.Front().arrival);
 }
 
-/// A change of the rate, or a late packet. Of simultaneous events these come first.
+/// A change of the rate, or a late packet. These come first among simultaneous events.
 [[gnu::noinline]] void Network::RunRare() {
   if (next_change_ == next_rare_) {
     link_.SetRate(next_change_, scenario_->rate_schedule[next_rate_].second);

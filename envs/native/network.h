@@ -29,8 +29,8 @@ namespace bbrgym {
 /// Compared with a dumbbell, which has half of the delay in front of the bottleneck, this only shifts each sender's
 /// clock. What a sender does by the scenario's clock (handshake and stop) therefore happens later here, at the time
 /// when it would reach the queue of a dumbbell. The clocks of the second and of the reverse link are those of the
-/// receivers, so that no delay lies between the bottleneck and them. Of a flow in the other direction, two delays of
-/// the link lie between the reverse link and the receiver, and the rest of the base RTT behind the bottleneck.
+/// receivers, so that no delay lies between the bottleneck and them. A flow in the other direction has two delays of
+/// the link between the reverse link and its receiver, and the rest of its base RTT behind the bottleneck.
 class Network {
  public:
   Network() = default;

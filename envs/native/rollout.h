@@ -17,7 +17,7 @@ struct Rollout {
   std::size_t agents;           // K
   const PolicyTable& features;  // as of `AddStep`
   const GainMap& gain_map;
-  /// Without LSTM. Null: there is none.
+  /// A network without LSTM, or null: `noise` then has the actions.
   const PolicyNetwork* policy;
   std::size_t observation_length;
 
@@ -35,7 +35,7 @@ struct Rollout {
   std::uint8_t* is_over;             // (T, N)
   std::uint8_t* is_complete;         // (T, N)
 
-  /// Chooses the gains of the agents of a network, of which `rows` are the last rows, in one of the steps.
+  /// Chooses the gains of a network's agents in one of the steps; `rows` are the network's last rows.
   void Decide(std::size_t step, std::size_t network, std::size_t networks, const FlowRow* rows,
               PolicyNetwork::Scratch& scratch) const;
 

@@ -19,9 +19,9 @@ class Delivery {
     Nanoseconds sum = 0;
   };
 
-  /// Of an endless flow without `app_rate_mbps`, which needs none of this.
+  /// For an endless flow without `app_rate_mbps`, which needs none of this.
   Delivery() = default;
-  /// `size`: of a finite flow, which begins at `start`.
+  /// `size` is that of a finite flow, which begins at `start`.
   Delivery(std::optional<Bytes> size, Nanoseconds start)
       : size_(size.value_or(INT64_MAX)), start_(start), due_(size_) {}
 

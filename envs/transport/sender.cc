@@ -266,9 +266,9 @@ void Sender::Deliver(Sent& packet) {
   while (!segments_.IsEmpty() && (segments_.Front() & kArrived) != 0) segments_.Pop();
 }
 
-/// Returns what the acknowledgement newly reports as marked. An older one, which was overtaken, reports nothing new. Of
-/// packets that were marked lost before they arrived, marks wait for the next acknowledgement: no more is marked than
-/// acknowledged.
+/// Returns what the acknowledgement newly reports as marked. An older one, which was overtaken, reports nothing new.
+/// The marks of packets that were taken for lost before they arrived wait for the next acknowledgement: no more is
+/// marked than acknowledged.
 Bytes Sender::TakeMarks(const AckPacket& ack, Bytes acked) {
   const Bytes marked = std::clamp<Bytes>(ack.marked - counts_.marked_bytes, 0, acked);
   counts_.marked_bytes += marked;

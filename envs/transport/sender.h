@@ -173,8 +173,8 @@ class Sender {
 
   Nanoseconds pace_time_ = 0;
   Bytes burst_ = 0;
-  // What late timers take is won back, up to half of each pause, as in Linux's tcp_update_skb_after_send, but over many
-  // pauses. Simulated timers are never late.
+  // The time that late timers take is won back, up to half of each pause, as in Linux's tcp_update_skb_after_send, but
+  // over many pauses. Simulated timers are never late.
   Nanoseconds late_ = 0;       // how much is to be won back
   Nanoseconds won_back_ = 0;   // of it, by the pause after this burst
   bool is_pace_next_ = false;  // nothing but the pace has held up the next burst

@@ -243,7 +243,7 @@ void StressBatch(Digest& digest) {
   }
   for (const std::size_t threads : {1, 4}) {
     Batch batch(kScenarios, kMaxFlows, threads, 0.0);
-    // The second time in the places of other scenarios, of which nothing may be left.
+    // The second run puts each scenario in the place of another one, which must leave nothing behind.
     for (const std::size_t first : {0, 1}) {
       const std::vector<std::uint64_t> together = Run(batch, episodes, first);
       for (std::size_t i = 0; i < kScenarios; ++i) {

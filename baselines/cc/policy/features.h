@@ -62,7 +62,7 @@ class PolicyTable {
   /// std::invalid_argument for an unknown feature or a missing column.
   PolicyTable(const std::vector<std::string>& features, const std::vector<std::string>& columns);
 
-  /// Writes the features of a flow, of which the table has column i at `row[i * stride]`.
+  /// Writes the features of a flow. `row[i * stride]` is column i of the table.
   void Evaluate(const double* row, std::ptrdiff_t stride, float* values) const;
 
   /// Number of features.

@@ -173,7 +173,7 @@ static inline fixed policy_log2_ratio(natural a, natural b) {
   return policy_minus(policy_log2(a), policy_log2(b));
 }
 
-/* log10 of what has this log2. */
+/* log10(x) from log2(x). */
 static inline fixed policy_log10_of(fixed log2) {
   return log2 == NONE ? NONE : (log2 * 323228496) >> 30;
 }
@@ -192,14 +192,14 @@ static inline fixed policy_log2_rate_unit(const struct policy_row* row) {
   return policy_minus(32 * ONE_Q20, policy_log2(row->packet_bits));
 }
 
-/* Of packets. */
+/* log2 of the BDP in packets. */
 static inline fixed policy_log2_bdp(const struct policy_row* row) {
   const fixed time = policy_minus(policy_log2(row->min_rtt_ns), LOG2_1E3_Q20 + 32 * ONE_Q20);
   const fixed rate = policy_log2(row->max_bandwidth);
   return time == NONE || rate == NONE ? NONE : rate + time;
 }
 
-/* What passes in this time, in packets in q24: of a rate below 16 packets per us and a time below 16 s. */
+/* rate x time, in packets in q24, for a rate below 16 packets per us and a time below 16 s. */
 static inline natural policy_packets(natural rate, natural ns) {
   return (rate >> 8) * (ns >> 34 ? 1ULL << 34 : ns) / 1000;
 }
