@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run study house papers agreement rfc9743 preference test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants stacks kernel results ui playground playground-bench clean FORCE
+.PHONY: setup run study house papers agreement rfc9743 preference test test-all check docs recipe clients sanitize format stubs fields bench storm fuzz mutants stacks kernel results ui playground playground-bench clean FORCE
 
 setup: $(SETUP)
 
@@ -48,6 +48,7 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/python tests/check_includes.py
 	$(BIN)/python tests/write_stubs.py --check
+	$(BIN)/python tests/write_fields.py --check
 	$(MAKE) docs ARGS=--quick
 
 # The documentation site, in build/docs/site; any bad link is an error. ARGS=--quick: notebooks do not run, half a minute.
@@ -82,7 +83,7 @@ STRESS := tests/cc/native_stress.cc $(filter-out %/module.cc,$(wildcard $(SOURCE
 build/stress-address: SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
 build/stress-thread: SANITIZE := -fsanitize=thread
 build/stress-pattern: SANITIZE := -ftrivial-auto-var-init=pattern
-build/stress-%: $(SETUP) $(STRESS) envs/columns.def $(wildcard $(SOURCES:%=%/*.h) $(SOURCES:%=%/*.def))
+build/stress-%: $(SETUP) $(STRESS) $(wildcard envs/*.def) $(wildcard $(SOURCES:%=%/*.h) $(SOURCES:%=%/*.def))
 	mkdir -p build
 	g++ -std=c++20 -O1 -g1 -ffp-contract=off -D_GLIBCXX_ASSERTIONS $(SANITIZE) -pthread \
 	  -I. -I$$(ls -d build/*/generated | head -1) -o $@ $(STRESS)
@@ -114,6 +115,10 @@ format: setup
 
 stubs: setup
 	$(BIN)/python tests/write_stubs.py
+
+# What the docstrings of Scenario and Flow say about the fields of envs/scenario.def.
+fields: setup
+	$(BIN)/python tests/write_fields.py
 
 bench: setup
 	$(BIN)/python -m studies.speed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import math
 import warnings
@@ -13,11 +12,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from bbrgym.baselines import registry
-from bbrgym.checks import check_integer, check_keys, check_name, check_number, explains_fields, is_number, keep_integers
+from bbrgym.checks import check_integer, check_keys, explains_fields, is_number
 from bbrgym.envs import rate_trace, rtt_trace, workload
+from bbrgym.envs.fields import FLOW_FIELDS, SCENARIO_FIELDS, Field, check_fields, check_is_of_list
 from bbrgym.envs.flow_command import DataFrom, check_commands
 
 HEADER_BYTES = 40
@@ -55,14 +55,14 @@ class Flow:
         algorithm: name of a congestion controller (`bbrgym.controllers()`), or of an engine's own comparator
             (`bbr-stock`, `cubic-stock`, `newreno-stock` in ns-3; `linux-cubic`, `linux-bbr`, … in linux), or `command`:
             any two programs (linux only).
-        rtt_ms: base round-trip time without queueing and serialisation, in ms, above 0. With an `rtt_schedule` it is
-            the nominal one, which defines the BDP.
-        start_s: when the flow starts to send, in s from the start of the episode.
-        stop_s: when it stops sending, or None for the end of the episode.
-        size_bytes: how much it sends (payload), or None for an endless source.
+        rtt_ms: base round-trip time without queueing and serialisation, in ms. With an `rtt_schedule` it is the nominal
+            one, which defines the BDP. Must be in (0, 10000].
+        start_s: when the flow starts to send, in s from the start of the episode. Must be >= 0.
+        stop_s: when it stops sending, in s, or None for the end of the episode.
+        size_bytes: how much it sends (payload), or None for an endless source. Must be in [1, 2**53).
         parameters: the controller's parameters that differ from its defaults.
         jitter_ms: upper limit of the random extra delay of each ACK on the return path, drawn uniformly from 0 to this,
-            in ms. ACKs do not overtake each other, so those behind a late one arrive with it.
+            in ms. ACKs do not overtake each other, so those behind a late one arrive with it. Must be in [0, 10000].
         policy: for algorithm `policy`: the path of a training run or an agent's folder, read when an episode starts.
             None is the reference policy, which is part of the package.
         file: for algorithm `file`: the path of a controller in C, which the engine compiles, loads and runs with the
@@ -71,14 +71,15 @@ class Flow:
             receiver reports the marks to the sender (docs/scenarios.md). None if it is not.
         rtt_schedule: changes of the base RTT, as pairs (time in s, RTT in ms) with rising times. They apply to the way
             back: an ACK takes the RTT of the time at which its receiver sends it, but does not overtake the one before.
-            `from_dict` also makes a schedule of a trace.
-        ack_loss: probability that an ACK is lost on the way back.
+            `from_dict` also makes a schedule of a trace. Values must be in (0, 10000].
+        ack_loss: probability that an ACK is lost on the way back. Must be in [0, 1).
         ack_aggregation_ms: ACKs leave the receiver together, at multiples of this time, in ms; 0 if each leaves at
-            once.
+            once. Must be in [0, 10000].
         app_rate_mbps: rate of payload at which the application writes, in messages of `packet_bytes`
-            (docs/scenarios.md). None if all there is to send is there at once.
-        on_s: length of the periods in which it writes, in s; None if it always does. Needs `app_rate_mbps`.
-        off_s: length of the periods between them, in s. Give both or none.
+            (docs/scenarios.md). None if all there is to send is there at once. Must be in [0.001, 10000].
+        on_s: length of the periods in which it writes, in s; None if it always does. Needs `app_rate_mbps`. Must be in
+            [0.001, 1e+06].
+        off_s: length of the periods between them, in s. Give both or none. Must be in [0, 1e+06].
         on_off: `fixed` if all periods are that long, or `exponential` if these are their means. The flow's seed in an
             episode draws them.
         path: which links its data crosses (docs/scenarios.md#topology): `forward`, all forward links; `first` or
@@ -120,21 +121,8 @@ class Flow:
     def __post_init__(self) -> None:
         registry.check_parameters(self.algorithm, self.parameters)
         object.__setattr__(self, "parameters", dict(self.parameters))
-        check_number("rtt_ms", self.rtt_ms, above=0, at_most=10_000)
-        check_number("start_s", self.start_s, at_least=0)
-        check_number("stop_s", self.stop_s, or_none=True)
+        check_fields(self, FLOW_FIELDS)
         _check("stop_s", self.stop_s, f"> start_s={self.start_s:g}", self.stop_s is None or self.stop_s > self.start_s)
-        keep_integers(self, "size_bytes", at_least=1, below=2**53, or_none=True)
-        check_number("jitter_ms", self.jitter_ms, at_least=0, at_most=10_000)
-        _check("ecn", self.ecn, "classic, l4s or null", self.ecn in (*get_args(Ecn), None))
-        object.__setattr__(self, "rtt_schedule", _pairs("rtt_schedule", self.rtt_schedule))
-        for _, rtt in self.rtt_schedule:
-            check_number("RTTs in rtt_schedule", rtt, above=0, at_most=10_000)
-        check_number("ack_loss", self.ack_loss, at_least=0, below=1)
-        check_number("ack_aggregation_ms", self.ack_aggregation_ms, at_least=0, at_most=10_000)
-        check_number("app_rate_mbps", self.app_rate_mbps, at_least=0.001, at_most=10_000, or_none=True)
-        check_number("on_s", self.on_s, at_least=0.001, at_most=1e6, or_none=True)
-        check_number("off_s", self.off_s, at_least=0, at_most=1e6, or_none=True)
         _check(
             "off_s", self.off_s, f"null if and only if on_s={self.on_s} is", (self.off_s is None) == (self.on_s is None)
         )
@@ -144,8 +132,6 @@ class Flow:
             f"a rate with on_s={self.on_s}",
             is_good=self.on_s is None or self.app_rate_mbps is not None,
         )
-        check_name("on_off", self.on_off, get_args(OnOff))
-        check_name("path", self.path, get_args(Path))
         for kind, path in (("policy", self.policy), (registry.FILE, self.file)):
             if path is not None:
                 _check(kind, path, "a path or null", isinstance(path, str) and path != "")
@@ -161,7 +147,6 @@ class Flow:
         check_commands(self.algorithm, commands, data_from=self.data_from, size_bytes=self.size_bytes, ecn=self.ecn)
         for name, command in commands.items():
             object.__setattr__(self, name, command)
-        check_name("transport", self.transport, get_args(Transport))
         _check(
             "transport",
             self.transport,
@@ -210,49 +195,57 @@ class Scenario:
     """A dumbbell with one bottleneck that all flows share, unless it has a second or a reverse link.
 
     Args:
-        rate_mbps: rate of the bottleneck link, in Mbit/s of bytes on the wire (payload and `HEADER_BYTES`).
-        buffer_bdp: size of its buffer in bandwidth-delay products of the flow with the longest RTT:
-            rate x rtt / 8 bytes, counted in packets of `packet_bytes`. 1 if neither buffer is given.
-        buffer_packets: the same in packets. Give at most one of the two.
+        rate_mbps: rate of the bottleneck link, in Mbit/s of bytes on the wire (payload and `HEADER_BYTES`). Must be in
+            [0.01, 10000].
+        buffer_bdp: size of its buffer in bandwidth-delay products of the flow with the longest RTT: rate x rtt / 8
+            bytes, counted in packets of `packet_bytes`. 1 if neither buffer is given. Must be in (0, 10000].
+        buffer_packets: the same in packets. Give at most one of the two. Must be in [1, 1e+07].
         queue: `droptail`, which drops packets that arrive at a full buffer; `codel` (RFC 8289), which also drops
             packets at the queue's head once delays have exceeded `codel_target_ms` for `codel_interval_ms`; `pie` (RFC
             8033), which also drops arriving packets with a probability that keeps the delay at `pie_target_ms`;
             `fq_codel` (RFC 8290), which serves the flows in turns and has a queue with CoDel for each; or `dualpi2`
             (RFC 9332), which has a short queue for L4S flows beside one that it keeps at `dualpi2_target_ms`. Instead
             of dropping packets, the last four mark those of ECN-capable flows.
-        codel_target_ms: CoDel's TARGET, the acceptable standing queueing delay, in ms, also that of FQ-CoDel.
-        codel_interval_ms: CoDel's INTERVAL, about the longest RTT of the flows, in ms, also that of FQ-CoDel.
-        pie_target_ms: PIE's QDELAY_REF, the queueing delay that it keeps, in ms.
-        dualpi2_target_ms: DualPI2's target of the delay in the classic queue, in ms.
-        dualpi2_step_ms: how long an L4S packet may wait in DualPI2 before it is marked in any case, in ms.
+        codel_target_ms: CoDel's TARGET, the acceptable standing queueing delay, in ms, also that of FQ-CoDel. Must be
+            in [0.01, 10000].
+        codel_interval_ms: CoDel's INTERVAL, about the longest RTT of the flows, in ms, also that of FQ-CoDel. Must be
+            in [0.1, 100000].
+        pie_target_ms: PIE's QDELAY_REF, the queueing delay that it keeps, in ms. Must be in [0.01, 10000].
+        dualpi2_target_ms: DualPI2's target of the delay in the classic queue, in ms. Must be in [0.01, 10000].
+        dualpi2_step_ms: how long an L4S packet may wait in DualPI2 before it is marked in any case, in ms. Must be in
+            [0, 10000].
         dualpi2_coupling: DualPI2's coupling factor k: L4S packets are marked with k times the root of the probability
-            with which classic ones are dropped.
+            with which classic ones are dropped. Must be in [1, 100].
         ce_threshold_ms: the queue, whatever its kind, marks every packet of an ECN-capable flow that has waited longer
-            than this, in ms (step marking, as for DCTCP, RFC 8257); None for no such mark.
-        duration_s: length of the episode, in s.
-        packet_bytes: payload of a full data packet (the TCP segment size), in bytes.
-        loss: probability that a data packet is lost on the link at random, after the queue.
+            than this, in ms (step marking, as for DCTCP, RFC 8257); None for no such mark. Must be in [0, 10000].
+        duration_s: length of the episode, in s. Must be in (0, 1e+06].
+        packet_bytes: payload of a full data packet (the TCP segment size), in bytes. Must be in [64, 9000].
+        loss: probability that a data packet is lost on the link at random, after the queue. Must be in [0, 1).
         loss_burst_packets: average number of packets lost in a row (Gilbert's model: a good state in which nothing is
             lost, a bad one in which everything is), or None. Without one of the two lengths, losses are independent.
             Time does not end such a burst: a lone flow that has stopped sends one packet per probe timeout, and each
-            timeout is twice as long as the one before, so a burst can stop it for the rest of the run. For links
-            whose fading ends by itself, use `loss_burst_ms`.
-        loss_burst_ms: average time for which everything is lost, in ms, at the share `loss` of the time, or None.
-            Such a burst ends whether packets come or not.
-        reordering: probability that a data packet is late behind the link, so that the packets behind it overtake it.
-        reordering_ms: how much later it arrives, in ms.
-        policer_mbps: rate of a token-bucket policer in front of the queue, in Mbit/s of bytes on the wire, or None. It
-            drops the packets of all flows for which its bucket has no tokens.
-        policer_burst_bytes: size of its bucket, in bytes on the wire.
+            timeout is twice as long as the one before, so a burst can stop it for the rest of the run. For links whose
+            fading ends by itself, use `loss_burst_ms`. Must be in [1, 1e+06].
+        loss_burst_ms: average time for which everything is lost, in ms, at the share `loss` of the time, or None. Such
+            a burst ends whether packets come or not. Must be in [0.01, 1e+06].
         rate_schedule: changes of the rate, as pairs (time in s, rate in Mbit/s) with rising times. A packet keeps the
             rate with which its transmission started. If the first time is 0, `rate_mbps` is never the link's rate, but
-            still defines the buffer's BDP. `from_dict` also makes a schedule of a trace.
+            still defines the buffer's BDP. `from_dict` also makes a schedule of a trace. Values must be in [0.01,
+            10000].
+        reordering: probability that a data packet is late behind the link, so that the packets behind it overtake it.
+            Must be in [0, 1).
+        reordering_ms: how much later it arrives, in ms. Must be in (0, 10000].
+        policer_mbps: rate of a token-bucket policer in front of the queue, in Mbit/s of bytes on the wire, or None. It
+            drops the packets of all flows for which its bucket has no tokens. Must be in [0.01, 10000].
+        policer_burst_bytes: size of its bucket, in bytes on the wire. Must be in [1, 2**53).
         second_rate_mbps: rate of a second link behind the bottleneck (a parking lot of two hops), or None for none. See
-            docs/scenarios.md#topology, also for the reverse link. Neither loses packets at random.
-        second_buffer_packets: size of its droptail buffer, in packets.
+            docs/scenarios.md#topology, also for the reverse link. Neither loses packets at random. Must be in [0.01,
+            10000].
+        second_buffer_packets: size of its droptail buffer, in packets. Must be in [1, 1e+07].
         reverse_rate_mbps: rate of a link in the other direction beside the bottleneck, in which ACKs queue, in Mbit/s
-            of bytes on the wire (an ACK has `HEADER_BYTES`). None: the way back is uncongested.
-        reverse_buffer_packets: size of its droptail buffer, in packets of any size.
+            of bytes on the wire (an ACK has `HEADER_BYTES`). None: the way back is uncongested. Must be in [0.01,
+            10000].
+        reverse_buffer_packets: size of its droptail buffer, in packets of any size. Must be in [1, 1e+07].
         flows: the flows, at least one.
 
     Raises:
@@ -290,27 +283,11 @@ class Scenario:
         if is_number(self.rate_mbps) and self.rate_mbps > 10_000:
             good = f"<= 10000 (if it is in bit/s, give {self.rate_mbps / 1e6:g})"
             _check("rate_mbps", self.rate_mbps, good, is_good=False)
-        check_number("rate_mbps", self.rate_mbps, at_least=0.01, at_most=10_000)
-        check_number("buffer_bdp", self.buffer_bdp, above=0, at_most=10_000, or_none=True)
-        keep_integers(self, "buffer_packets", at_least=1, at_most=10_000_000, or_none=True)
-        keep_integers(self, "second_buffer_packets", "reverse_buffer_packets", at_least=1, at_most=10_000_000)
+        check_fields(self, SCENARIO_FIELDS)
         if self.buffer_bdp is not None and self.buffer_packets is not None:
             raise ValueError(
                 f"give one of buffer_bdp and buffer_packets, got {self.buffer_bdp:g} and {self.buffer_packets}"
             )
-        check_name("queue", self.queue, get_args(Queue))
-        check_number("codel_target_ms", self.codel_target_ms, at_least=0.01, at_most=10_000)
-        check_number("codel_interval_ms", self.codel_interval_ms, at_least=0.1, at_most=100_000)
-        check_number("pie_target_ms", self.pie_target_ms, at_least=0.01, at_most=10_000)
-        check_number("dualpi2_target_ms", self.dualpi2_target_ms, at_least=0.01, at_most=10_000)
-        check_number("dualpi2_step_ms", self.dualpi2_step_ms, at_least=0, at_most=10_000)
-        check_number("dualpi2_coupling", self.dualpi2_coupling, at_least=1, at_most=100)
-        check_number("ce_threshold_ms", self.ce_threshold_ms, at_least=0, at_most=10_000, or_none=True)
-        check_number("duration_s", self.duration_s, above=0, at_most=1e6)
-        keep_integers(self, "packet_bytes", at_least=64, at_most=9000)
-        check_number("loss", self.loss, at_least=0, below=1)
-        check_number("loss_burst_packets", self.loss_burst_packets, at_least=1, at_most=1e6, or_none=True)
-        check_number("loss_burst_ms", self.loss_burst_ms, at_least=0.01, at_most=1e6, or_none=True)
         if (burst := self.loss_burst_packets) is not None:
             good = f"null with loss_burst_packets={burst:g}"
             _check("loss_burst_ms", self.loss_burst_ms, good, is_good=self.loss_burst_ms is None)
@@ -318,10 +295,6 @@ class Scenario:
             most = burst / (burst + 1)
             good = f"<= {most:.6g} with loss_burst_packets={burst:g}"
             _check("loss", self.loss, good, is_good=self.loss <= most)
-        check_number("reordering", self.reordering, at_least=0, below=1)
-        check_number("reordering_ms", self.reordering_ms, above=0, at_most=10_000)
-        check_number("policer_mbps", self.policer_mbps, at_least=0.01, at_most=10_000, or_none=True)
-        keep_integers(self, "policer_burst_bytes", at_least=1, below=2**53)
         if self.policer_mbps is not None:
             least = self.packet_bytes + HEADER_BYTES
             _check(
@@ -330,13 +303,7 @@ class Scenario:
                 f">= {least}, a full packet with its headers",
                 is_good=self.policer_burst_bytes >= least,
             )
-        object.__setattr__(self, "rate_schedule", _pairs("rate_schedule", self.rate_schedule))
-        for _, rate in self.rate_schedule:
-            check_number("rates in rate_schedule", rate, at_least=0.01, at_most=10_000)
         self._check_begin("rate_schedule", self.rate_schedule)
-        for link in ("second", "reverse"):
-            name = f"{link}_rate_mbps"
-            check_number(name, getattr(self, name), at_least=0.01, at_most=10_000, or_none=True)
         is_list = isinstance(self.flows, Iterable) and not isinstance(self.flows, str | Mapping)
         _check("flows", self.flows, "a list, as [Flow('bbr', rtt_ms=50)]", is_list)
         object.__setattr__(self, "flows", tuple(self.flows))
@@ -503,8 +470,8 @@ class Scenario:
 
         Fields of `LEFT_OUT` are left out if they have their default.
         """
-        plain = _plain(self, _SCENARIO_FIELDS)
-        plain["flows"] = [_plain(flow, _FLOW_FIELDS) | {"parameters": dict(flow.parameters)} for flow in self.flows]
+        plain = _plain(self, SCENARIO_FIELDS)
+        plain["flows"] = [_plain(flow, FLOW_FIELDS) | {"parameters": dict(flow.parameters)} for flow in self.flows]
         return plain
 
     @classmethod
@@ -520,7 +487,7 @@ class Scenario:
         Raises:
             ValueError: naming the bad value and the good ones.
         """
-        check_keys("scenario", plain, [*_SCENARIO_FIELDS, "rate_trace", "workload"])
+        check_keys("scenario", plain, [*SCENARIO_FIELDS, "rate_trace", "workload"])
         arguments = {name: value for name, value in plain.items() if value is not None or name not in _LISTS}
         duration_s = arguments.get("duration_s", cls.duration_s)
         if "rate_trace" in arguments:
@@ -551,51 +518,17 @@ class Scenario:
 _LISTS: Final = ("flows", "rate_schedule")
 """Fields that are lists; null is their default."""
 
-LEFT_OUT: Final = frozenset(
-    {
-        "queue",
-        "codel_target_ms",
-        "codel_interval_ms",
-        "pie_target_ms",
-        "ce_threshold_ms",
-        "loss_burst_packets",
-        "loss_burst_ms",
-        "dualpi2_target_ms",
-        "dualpi2_step_ms",
-        "dualpi2_coupling",
-        "reordering",
-        "reordering_ms",
-        "policer_mbps",
-        "policer_burst_bytes",
-        "second_rate_mbps",
-        "second_buffer_packets",
-        "reverse_rate_mbps",
-        "reverse_buffer_packets",
-        "jitter_ms",
-        "policy",
-        "file",
-        "ecn",
-        "rtt_schedule",
-        "ack_loss",
-        "ack_aggregation_ms",
-        "app_rate_mbps",
-        "on_s",
-        "off_s",
-        "on_off",
-        "path",
-        "server",
-        "client",
-        "data_from",
-        "transport",
-    }
-)
+_ALWAYS_SAID: Final = {
+    *("rate_mbps", "buffer_bdp", "buffer_packets", "duration_s", "packet_bytes", "loss", "rate_schedule", "flows"),
+    *("algorithm", "rtt_ms", "start_s", "stop_s", "size_bytes", "parameters"),
+}
+"""The fields of the first version."""
+
+LEFT_OUT: Final = frozenset({*SCENARIO_FIELDS, *FLOW_FIELDS} - _ALWAYS_SAID)
 """Fields that were added later: while they have their defaults, older files and keys stay the same."""
 
-_SCENARIO_FIELDS, _FLOW_FIELDS = (
-    {f.name: f.default if f.name in LEFT_OUT else dataclasses.MISSING for f in dataclasses.fields(cls)}
-    for cls in (Scenario, Flow)
-)
-"""Each field and the value with which it is left out; MISSING, which no value equals, if it never is."""
+for _kind, _fields in ((Scenario, SCENARIO_FIELDS), (Flow, FLOW_FIELDS)):
+    check_is_of_list(_kind, _fields)
 
 
 def resolve_trace(
@@ -617,8 +550,12 @@ def resolve_trace(
     return arguments | {f"{what}_schedule": resolve(trace)}
 
 
-def _plain(record: Scenario | Flow, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _listed(value) for name, without in fields.items() if (value := getattr(record, name)) != without}
+def _plain(record: Scenario | Flow, fields: Mapping[str, Field]) -> dict[str, Any]:
+    return {
+        name: _listed(value)
+        for name, field in fields.items()
+        if (value := getattr(record, name)) != field.default or name not in LEFT_OUT
+    }
 
 
 def _listed(value: Any) -> Any:
@@ -626,19 +563,6 @@ def _listed(value: Any) -> Any:
     return (
         [list(entry) if isinstance(entry, tuple) else entry for entry in value] if isinstance(value, tuple) else value
     )
-
-
-def _pairs(name: str, schedule: Any) -> tuple[tuple[float, float], ...]:
-    """Return a schedule's pairs of a time and a value as floats; check the times."""
-    try:
-        pairs = tuple((float(time), float(value)) for time, value in schedule)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name} must be pairs of numbers, got {schedule!r}") from None
-    times = [time for time, _ in pairs]
-    is_in_range = all(0 <= time < math.inf for time in times)
-    is_rising = all(time < later for time, later in itertools.pairwise(times))
-    _check(name, list(pairs), "pairs with rising times >= 0", is_good=is_in_range and is_rising)
-    return pairs
 
 
 def _changes(what: str, schedule: Sequence[tuple[float, float]], unit: str) -> str:
@@ -651,7 +575,7 @@ def _changes(what: str, schedule: Sequence[tuple[float, float]], unit: str) -> s
 
 def _flows(plain: Sequence[Mapping[str, Any]], duration_s: Any) -> tuple[Flow, ...]:
     for flow in plain:
-        check_keys("flow", flow, [*_FLOW_FIELDS, "rtt_trace"])
+        check_keys("flow", flow, [*FLOW_FIELDS, "rtt_trace"])
     return tuple(
         Flow(**resolve_trace("rtt", flow, lambda trace: rtt_trace.from_config(trace, duration_s))) for flow in plain
     )

@@ -11,12 +11,13 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
-BELOW_MODEL: Final = ("baselines/cc", "envs/columns.def")
+BELOW_MODEL: Final = ("baselines/cc", "envs/columns.def", "envs/scenario.def")
 BELOW_TRANSPORT: Final = (*BELOW_MODEL, "envs/model")
 BELOW_ENGINES: Final = (*BELOW_TRANSPORT, "envs/transport")
 MAY_INCLUDE: Final[dict[str, tuple[str, ...]]] = {
     "baselines/cc": (),
     "envs/columns.def": (),
+    "envs/scenario.def": (),
     "envs/model": BELOW_MODEL,
     "envs/transport": BELOW_TRANSPORT,
     "envs/native": BELOW_ENGINES,

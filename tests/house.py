@@ -25,7 +25,7 @@ ONE_MORE: Final = {
     "algorithm": ("ledbat", 1),
     "feature of observations": ("log_rate_decline", 1),
     "term of the reward": ("log_throughput", 1),
-    "scenario field": ("loss_burst_ms", 8),
+    "scenario field": ("loss_burst_ms", 7),
     "option of a learner": ("target_kl", 3),
     "study": ("pacing", 2),
 }
@@ -79,6 +79,8 @@ FEATURES: Final = {
         "envs/model/*",
         "envs/transport/*",
         "envs/columns.def",
+        "envs/scenario.def",
+        "envs/fields.py",
         "tests/cc/*",
         "docs/scenarios.md",
         *(f"tests/unit/test_{name}*" for name in ("native", "queue", "link", "impair", "return", "topology", "trans")),

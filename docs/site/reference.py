@@ -17,6 +17,7 @@ from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
 from bbrgym.benchmark.style import svg_text
 from bbrgym.envs import environment_ids
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.fields import FLOW_FIELDS, SCENARIO_FIELDS, Field
 from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec
 from bbrgym.envs.named import named_scenario
 from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES
@@ -61,6 +62,7 @@ def generated_pages(is_quick: bool, folder: Path) -> dict[str, str]:
         "reference/columns.md": _columns(),
         "reference/configuration.md": _configuration(),
         "reference/features.md": _features(),
+        "reference/fields.md": _fields(),
         "reference/metrics.md": _metrics(),
         "reference/rewards.md": _rewards(),
     }
@@ -110,6 +112,29 @@ def _columns() -> str:
         "Traces and infos have them with `link_` in front.",
         _table(["column", "meaning"], LINK_COLUMNS.items()),
     )
+
+
+def _fields() -> str:
+    headings = ["field", "default", "range", "meaning"]
+    of_flow, of_scenario = (
+        _table(headings, [[name, _default(one), one.range(), one.meaning] for name, one in fields.items()])
+        for fields in (FLOW_FIELDS, SCENARIO_FIELDS)
+    )
+    return _page(
+        "# Fields of scenarios",
+        "What a `Scenario` and a `Flow` can have, with the same meaning in every engine. A value out of range is refused "
+        "by the name of its field. [Scenarios](../scenarios.md) explains them.",
+        "## Of a scenario",
+        of_scenario,
+        "## Of a flow",
+        of_flow,
+    )
+
+
+def _default(field: Field) -> str:
+    if field.default is None:
+        return "null"
+    return f"{field.default:g}" if isinstance(field.default, float) else str(field.default or "")
 
 
 def _features() -> str:

@@ -31,7 +31,7 @@ Kind Find(const std::pair<const char*, Kind> (&known)[kCount], const char* what,
   throw std::invalid_argument(std::string("unknown ") + what + " '" + wanted + "'; known: " + names);
 }
 
-/// Throws std::invalid_argument unless a flow has what it runs, a `kind`, if and only if its algorithm is called so.
+/// Throws std::invalid_argument unless a flow has a `kind` (a policy, a file) exactly if that is its algorithm.
 void CheckRuns(const Flow& flow, const std::string& kind, bool has_it) {
   if ((flow.algorithm == kind) == has_it) return;
   throw std::invalid_argument(

@@ -6,18 +6,26 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
 #include "baselines/cc/controller_file.h"
 #include "baselines/cc/policy/network.h"
 #include "envs/model/scenario.h"
+#include "envs/model/scenario_fields.h"
 
 /// Makes a Scenario of the plain types of `Scenario.to_dict()`; the policy of a flow is
 /// `Agent.to_bytes()`, its file the path of a shared object.
@@ -86,26 +94,69 @@ Record RecordFromDict(const nanobind::dict& plain) {
   return record;
 }
 
-/// Whether a field is a file that Python names by its path.
-template <typename Value>
-inline constexpr bool kIsLoaded = std::is_same_v<Value, std::shared_ptr<const PolicyNetwork>> ||
-                                  std::is_same_v<Value, std::shared_ptr<const ControllerFile>>;
+/// What Python is told of a field: its default, the kind of its values ("number", "integer", "name", "schedule", or ""
+/// for any other), whether it can be None, its bounds by the names of `bbrgym.checks.Bounds`, the names that it can
+/// have with ", " between them, and its meaning.
+using FieldEntry =
+    std::tuple<nanobind::object, std::string, bool, std::map<std::string, double>, std::string, std::string>;
 
-/// The fields of a record in order, with their defaults; a scenario has no flows by default.
+template <typename Value>
+struct FieldKind {
+  static constexpr bool kIsOptional = false;
+  static constexpr const char* Of(const Bounds& /*bounds*/) {
+    if constexpr (std::is_same_v<Value, double>) return "number";
+    if constexpr (std::is_same_v<Value, std::int64_t>) return "integer";
+    if constexpr (std::is_same_v<Value, Schedule>) return "schedule";
+    return "";
+  }
+  static nanobind::object Default(const Value& value) { return nanobind::cast(value); }
+};
+
+template <>
+struct FieldKind<std::string> {
+  static constexpr bool kIsOptional = false;
+  static constexpr const char* Of(const Bounds& bounds) { return *bounds.names != 0 ? "name" : ""; }
+  static nanobind::object Default(const std::string& value) { return nanobind::cast(value); }
+};
+
+template <typename Value>
+struct FieldKind<std::optional<Value>> {
+  static constexpr bool kIsOptional = true;
+  static constexpr const char* Of(const Bounds& bounds) { return FieldKind<Value>::Of(bounds); }
+  static nanobind::object Default(const std::optional<Value>& value) { return nanobind::cast(value); }
+};
+
+/// A file that Python names by its path.
+template <typename Loaded>
+struct FieldKind<std::shared_ptr<const Loaded>> {
+  static constexpr bool kIsOptional = true;
+  static constexpr const char* Of(const Bounds& /*bounds*/) { return ""; }
+  static nanobind::object Default(const std::shared_ptr<const Loaded>& /*value*/) { return nanobind::none(); }
+};
+
+template <>
+struct FieldKind<std::vector<Flow>> {
+  static constexpr bool kIsOptional = false;
+  static constexpr const char* Of(const Bounds& /*bounds*/) { return ""; }
+  static nanobind::object Default(const std::vector<Flow>& /*value*/) { return nanobind::list(); }
+};
+
+/// The fields of a record in order; `described` are their descriptions.
 template <typename Record>
-nanobind::typed<nanobind::dict, nanobind::str, nanobind::object> FieldDefaults() {
-  nanobind::dict defaults;
+nanobind::typed<nanobind::dict, std::string, FieldEntry> FieldEntries(std::span<const FieldDescription> described) {
+  nanobind::typed<nanobind::dict, std::string, FieldEntry> entries;
   Record record;
-  record.VisitFields([&defaults](const char* name, const auto& value) {
-    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::vector<Flow>>) {
-      defaults[name] = nanobind::list();
-    } else if constexpr (kIsLoaded<std::decay_t<decltype(value)>>) {
-      defaults[name] = nanobind::none();
-    } else {
-      defaults[name] = nanobind::cast(value);
-    }
+  auto description = described.begin();
+  record.VisitFields([&](const char* name, const auto& value) {
+    using Kind = FieldKind<std::decay_t<decltype(value)>>;
+    const auto& [described_name, bounds, meaning] = *description++;
+    std::map<std::string, double> numbers;
+    if (std::isfinite(bounds.low)) numbers[bounds.has_low ? "at_least" : "above"] = bounds.low;
+    if (std::isfinite(bounds.high)) numbers[bounds.has_high ? "at_most" : "below"] = bounds.high;
+    entries[name] = nanobind::cast(
+        FieldEntry(Kind::Default(value), Kind::Of(bounds), Kind::kIsOptional, numbers, bounds.names, meaning));
   });
-  return defaults;
+  return entries;
 }
 
 }  // namespace bbrgym

@@ -318,6 +318,10 @@ NB_MODULE(_native, m) {
   m.def(
       "took_part", &WhoTookPart, "rows"_a,
       "Whether flows took part in a step: from rows, shape (…, FLOW_COLUMNS), to bool, shape (…). Raises ValueError.");
+  m.def(
+      "scenario_fields", [] { return FieldEntries<Scenario>(kScenarioFields); },
+      "The fields of a scenario in order: default, kind of values, whether None is one, bounds, names, meaning.");
+  m.def("flow_fields", [] { return FieldEntries<Flow>(kFlowFields); }, "The fields of a flow, as `scenario_fields`.");
   m.def("flow_columns", [] { return MeaningByName(kFlowColumns); }, "The columns of a flow's row, with their meaning.");
   m.def(
       "link_columns", [] { return MeaningByName(kLinkColumns); }, "The columns of the link's row, with their meaning.");

@@ -174,6 +174,14 @@ def took_part(
     Whether flows took part in a step: from rows, shape (…, FLOW_COLUMNS), to bool, shape (…). Raises ValueError.
     """
 
+def scenario_fields() -> dict[str, tuple[object, str, bool, dict[str, float], str, str]]:
+    """
+    The fields of a scenario in order: default, kind of values, whether None is one, bounds, names, meaning.
+    """
+
+def flow_fields() -> dict[str, tuple[object, str, bool, dict[str, float], str, str]]:
+    """The fields of a flow, as `scenario_fields`."""
+
 def flow_columns() -> dict[str, str]:
     """The columns of a flow's row, with their meaning."""
 

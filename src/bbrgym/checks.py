@@ -254,14 +254,20 @@ def _check_range(
         and (at_most is None or value <= at_most)
     ):
         return
+    bounds = bounds_text(above=above, at_least=at_least, below=below, at_most=at_most)
+    expected = " ".join(filter(None, (kind, bounds))) + (" or null" if or_none else "")
+    raise ValueError(f"{name} must be {expected}, got {value!r}")
+
+
+def bounds_text(
+    above: float | None = None, at_least: float | None = None, below: float | None = None, at_most: float | None = None
+) -> str:
+    """Return bounds in words, as errors say them: `in [0, 1)`, `> 0`; "" if there are none."""
     lower = ("(", ">", above) if above is not None else ("[", ">=", at_least)
     upper = (")", "<", below) if below is not None else ("]", "<=", at_most)
     if lower[2] is not None and upper[2] is not None:
-        bounds_text = f"in {lower[0]}{_show(lower[2])}, {_show(upper[2])}{upper[0]}"
-    else:
-        bounds_text = "".join(f"{sign} {_show(bound)}" for _, sign, bound in (lower, upper) if bound is not None)
-    expected = " ".join(filter(None, (kind, bounds_text))) + (" or null" if or_none else "")
-    raise ValueError(f"{name} must be {expected}, got {value!r}")
+        return f"in {lower[0]}{_show(lower[2])}, {_show(upper[2])}{upper[0]}"
+    return "".join(f"{sign} {_show(bound)}" for _, sign, bound in (lower, upper) if bound is not None)
 
 
 def _show(bound: float) -> str:

@@ -23,6 +23,7 @@ from bbrgym.benchmark.plan import Benchmark
 from bbrgym.cli import COMMANDS
 from bbrgym.envs import scenario
 from bbrgym.envs.episode_spec import EpisodeSpec
+from bbrgym.envs.fields import SCENARIO_FIELDS
 from bbrgym.envs.linux import engine as linux_engine
 from bbrgym.executors import EXECUTORS, ExecutorConfig
 
@@ -153,3 +154,10 @@ def test_the_file_of_a_launcher_differs_from_its_executor_in_what_a_sweep_needs(
         default = EXECUTORS[executor["name"]]().to_dict()
         changed = {name for name, value in executor.items() if default[name] != value}
         assert changed <= {"folder", "parameters"}
+
+
+def test_the_plain_fields_are_all_of_a_scenario_with_their_defaults() -> None:
+    given: Any = OmegaConf.to_container(OmegaConf.load(CONF / "scenario" / "fields" / "plain.yaml"))
+    own = {"buffer_bdp": 1.0, "duration_s": 20.0, "rate_trace": None, "workload": None}
+    expected = {name: field.default for name, field in SCENARIO_FIELDS.items() if name not in ("flows", "rate_schedule")}
+    assert given == expected | own

@@ -2,21 +2,25 @@
 
 import dataclasses
 import functools
+import inspect
 import json
 import math
 import pickle
 import random
+import typing
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import write_fields
 from random_scenarios import random_scenario
 
 from bbrgym import Flow, Scenario, _testing, simulate
 from bbrgym.envs import scenario as scenario_module
 from bbrgym.envs.action import Action
 from bbrgym.envs.episode_spec import EpisodeSpec
+from bbrgym.envs.fields import FLOW_FIELDS, SCENARIO_FIELDS, Field, check_is_of_list
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.scenario import LEFT_OUT
@@ -41,14 +45,58 @@ def test_nothing_is_lost_in_plain_types_and_fields_are_left_out_at_their_default
     assert said >= LEFT_OUT - {"policy", "file", "dualpi2_step_ms"} - of_others
 
 
-@pytest.mark.parametrize("cls", [Scenario, Flow])
-def test_fields_and_defaults_are_the_same_in_both_languages(cls: type):
-    there = _testing.scenario_defaults() if cls is Scenario else _testing.flow_defaults()
-    here = {field.name: field.default for field in dataclasses.fields(cls)}
-    assert list(there) == list(here)
-    here = {name: list(default) if isinstance(default, tuple) else default for name, default in here.items()}
-    assert all(there[name] == here[name] for name in LEFT_OUT & set(here))  # the engines are not told of these
-    assert {name for name in here if there[name] != here[name]} <= {"flows", "parameters"}
+LISTS: list[tuple[type, dict[str, Field]]] = [(Flow, FLOW_FIELDS), (Scenario, SCENARIO_FIELDS)]
+BOUNDED = [
+    pytest.param(kind, name, field, id=f"{kind.__name__}.{name}")
+    for kind, fields in LISTS
+    for name, field in fields.items()
+    if field.bounds
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "field"), BOUNDED)
+def test_what_is_beyond_the_bounds_of_the_list_is_refused_by_name(kind: type, name: str, field: Field):
+    bounds = field.bounds
+    beyond = [bounds[bound] for bound in ("above", "below") if bound in bounds]
+    beyond += [bounds["at_least"] - 0.5] if "at_least" in bounds else []
+    beyond += [bounds["at_most"] * 1.5] if "at_most" in bounds else []
+    assert beyond
+    for value in beyond:
+        with pytest.raises(ValueError, match=name):
+            kind(**{name: ((0.0, value),) if field.kind == "schedule" else value})
+
+
+@pytest.mark.parametrize(("kind", "fields"), LISTS)
+def test_names_that_a_field_can_be_are_its_type(kind: type, fields: dict[str, Field]):
+    types = typing.get_type_hints(kind)
+    for name, field in fields.items():
+        if field.names:
+            hint = typing.get_args(types[name])
+            names = typing.get_args(hint[0]) if field.is_optional else hint
+            assert names == field.names, name
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda fields: fields | {"new_ms": fields["rtt_ms"]}, "'new_ms', which Flow .* lacks"),
+        (lambda fields: {name: one for name, one in fields.items() if name != "ecn"}, "'ecn', which the built .* lacks"),
+        (lambda fields: fields | {"rtt_ms": dataclasses.replace(fields["rtt_ms"], default=7.0)}, "rtt_ms is 7.0 .*50.0"),
+        (lambda fields: dict(reversed(fields.items())), "order .*transport, data_from"),
+    ],
+)
+def test_a_field_that_a_list_or_a_dataclass_lacks_is_named(change: Callable[[Any], dict[str, Field]], message: str):
+    check_is_of_list(Flow, FLOW_FIELDS)
+    with pytest.raises(TypeError, match=message):
+        check_is_of_list(Flow, change(FLOW_FIELDS))
+
+
+def test_docstrings_say_what_the_list_says():
+    source = write_fields.SOURCE.read_text("utf-8")
+    assert write_fields.with_docstrings(source) == source, "run `make fields`"
+    arguments = inspect.getdoc(Scenario)
+    assert arguments is not None
+    assert all(f" {name}: " in arguments for name in SCENARIO_FIELDS)
 
 
 @pytest.mark.parametrize(

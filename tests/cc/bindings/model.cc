@@ -126,8 +126,6 @@ void BindModel(nb::module_& m) {
       },
       "scenario"_a, "packets"_a, "Return which packets (time in ns, bytes on the wire) the policer admits.");
 
-  m.def("scenario_defaults", &FieldDefaults<Scenario>, "The fields of a scenario, in order.");
-  m.def("flow_defaults", &FieldDefaults<Flow>, "The fields of a flow, in order.");
   m.def(
       "queue_packets", [](const PlainScenario& scenario) { return RecordFromDict<Scenario>(scenario).QueuePackets(); },
       "scenario"_a, "The buffer of a scenario in packets.");
