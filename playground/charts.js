@@ -9,11 +9,11 @@ const DASHED_FROM = 4; // flows with the fifth colour and later ones
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 export const flowColour = (flow) => css(`--flow-${flow + 1}`);
 
-/** The plots: title, least top of the axis, and lines for each flow or of the link. */
+/** The plots: title, least top of the axis, and lines for each flow or of the link. Those of the link have no colour. */
 const PLOTS = [
   { title: 'Throughput', unit: 'Mbit/s', least: 1, flow: 'throughput_mbps', link: [['link', 'rate_mbps']] },
   { title: 'Round-trip time', unit: 'ms', least: 10, flow: 'rtt_mean_ms', link: [] },
-  { title: 'Queueing delay', unit: 'ms', least: 5, link: [['largest', 'queue_max_ms'], ['mean', 'queue_mean_ms']] },
+  { title: 'Queueing delay', unit: 'ms', least: 5, link: [['mean', 'queue_mean_ms'], ['largest', 'queue_max_ms']] },
   { title: 'Packets dropped, per 0.1 s', unit: '', least: 5, link: [['by queue', 'drops'], ['at random', 'random_losses']] },
 ];
 
@@ -72,8 +72,8 @@ function makePlot(section, plot, scenario, names, run, columns, sync) {
 
   const lines = plot.flow ? names.map((name, flow) => ({ name, colour: flowColour(flow), flow })) : [];
   plot.link.forEach(([name, column], place) => {
-    const colour = plot.flow ? css('--soft') : [flowColour(1), flowColour(0)][place];
-    lines.push({ name, colour, index: columns.link[column], isThin: Boolean(plot.flow) });
+    const isThin = Boolean(plot.flow) || place > 0;
+    lines.push({ name, colour: css(isThin ? '--soft' : '--ink'), index: columns.link[column], isThin });
   });
   const font = '12px system-ui, "DejaVu Sans", sans-serif';
   const axis = { stroke: css('--soft'), grid: { stroke: css('--grid'), width: 1 }, ticks: { show: false }, font };
@@ -88,7 +88,7 @@ function makePlot(section, plot, scenario, names, run, columns, sync) {
     axes: [{ ...axis, size: 26, values: (_, splits) => splits.map((second) => `${second} s`) }, { ...axis, size: 54 }],
     series: [{}, ...lines.map((line) => ({
       stroke: line.colour,
-      width: line.isThin ? 1 : 1.8,
+      width: line.isThin ? 1.2 : 1.8,
       dash: line.isThin ? [2, 3] : line.flow >= DASHED_FROM ? [7, 4] : undefined,
       points: { show: false },
     }))],

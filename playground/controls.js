@@ -76,6 +76,8 @@ function flowCard(flow, index, settings, data, refresh, changed) {
     list.title = data.algorithms.find(([one]) => one === flow[name])?.[1] ?? '';
     return list;
   }));
+  const pages = [...new Set(chosen.map((name) => flow[name]))].filter((name) => data.docs && data.algorithms.some(([one]) => one === name));
+  if (pages.length) card.append(aboutAlgorithms(pages, data.docs));
   const pair = document.createElement('div');
   pair.className = 'pair';
   pair.append(
@@ -87,6 +89,19 @@ function flowCard(flow, index, settings, data, refresh, changed) {
     card.append(slider('Preference: short queue to throughput', flow.preference, 0, 1, '', set('preference'), { step: 0.05 }));
   }
   return card;
+}
+
+/** Returns links to the pages of algorithms. */
+function aboutAlgorithms(names, docs) {
+  const line = document.createElement('p');
+  line.className = 'about';
+  names.forEach((name, place) => {
+    const link = document.createElement('a');
+    link.href = name === LINEAR ? `${docs}playground.html` : `${docs}algorithms/${name}.html`;
+    link.textContent = name;
+    line.append(place ? ' and ' : 'About ', link);
+  });
+  return line;
 }
 
 function showWeights(settings, linear, changed, refresh) {

@@ -4,6 +4,7 @@ import { Charts, number } from './charts.js';
 import { showControls } from './controls.js';
 import { scoreOf } from './score.js';
 import { fromHash, toHash } from './link.js';
+import { isSavedTrace, readTrace } from './trace.js';
 import { LINEAR, scenariosOf, setRate, settingsOf, settingsOfSaved, toCsv, toYaml } from './scenario.js';
 
 const byId = (id) => document.getElementById(id);
@@ -39,6 +40,9 @@ const names = await call('load', bytesOf(data.engine), policies);
 const indexOf = (columns) => Object.fromEntries(columns.map((name, index) => [name, index]));
 const columns = { flow: indexOf(names.flowColumns), link: indexOf(names.linkColumns) };
 data.linear.weights = weightsOf(policies[LINEAR]);
+data.docs = document.querySelector('meta[name=docs]').content;
+if (data.docs) Object.assign(byId('docs'), { href: `${data.docs}index.html`, hidden: false });
+const isLab = location.search === '?lab';
 
 let settings;
 let charts;
@@ -46,6 +50,7 @@ let isRunning = true;
 let toStart = true; // at the next frame
 let toChange = false;
 let toShow = null; // a saved run
+let trace = null; // the file that the link's rate follows: its bytes, name and schedule
 let catchUp_s = 0; // simulated at once, without a look at the speed
 /** What runs: scenarios as they are now, rows, how far it should be, and what cannot be repeated. */
 let run = null;
@@ -93,6 +98,8 @@ function setLink() {
 }
 
 function onChange(kind) {
+  // A longer run needs more of the file.
+  if (trace !== null && settings.rate_schedule === trace.schedule && settings.duration_s !== trace.duration_s) followTrace(trace);
   if (kind === 'live' && run !== null && !toStart && run.time_s > 0 && !run.isOver) toChange = true;
   else restart(Math.max(run?.time_s ?? 0, catchUp_s)); // which it may not have reached yet
   setLink();
@@ -241,6 +248,53 @@ async function listSaved() {
   byId('saved').hidden = false;
 }
 
+/** Opens a file: rates over time become the link's, a trace that bbrgym saved is shown. */
+async function openFile(file) {
+  byId('error').textContent = '';
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  if (isSavedTrace(bytes)) {
+    await openSaved(file.name, bytes);
+    return;
+  }
+  const story = followTrace({ bytes, name: file.name });
+  restart(0);
+  isRunning = true;
+  showSettings(settings, story);
+  setLink();
+}
+
+/** Lets the link follow the rates of a file for as long as the run lasts, and says so. */
+function followTrace({ bytes, name }) {
+  const { duration_s } = settings;
+  const schedule = readTrace(bytes, name, duration_s);
+  trace = { bytes, name, duration_s, schedule };
+  settings.rate_schedule = schedule;
+  const rates = schedule.map(([, rate]) => rate);
+  return `The link follows ${name}: ${rates.length} rates, ${number(Math.min(...rates))} to `
+    + `${number(Math.max(...rates))} Mbit/s. The buffer is of ${number(settings.rate_mbps)} Mbit/s.`;
+}
+
+async function openSaved(name, bytes) {
+  if (!isLab) throw new Error(`${name} is a saved trace, which needs \`bbrgym lab\`: start it, and drop the file on its page.`);
+  const answer = await fetch(`saved/?${encodeURIComponent(name)}`, {
+    method: 'POST', headers: { 'Content-Type': 'application/vnd.apache.parquet' }, body: bytes,
+  });
+  const saved = await answer.json();
+  if (saved.error) throw new Error(saved.error);
+  savedRuns.value = '';
+  toStart = toChange = false;
+  toShow = { ...saved, name };
+}
+
+/** Opens a file, or says why not. */
+async function tryToOpen(file) {
+  try {
+    await openFile(file);
+  } catch (error) {
+    byId('error').textContent = error.message;
+  }
+}
+
 async function chooseSaved() {
   const key = savedRuns.value;
   if (!key) return;
@@ -316,10 +370,28 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
 });
 
 savedRuns.onchange = chooseSaved;
+byId('choose').onclick = () => byId('file').click();
+byId('file').onchange = ({ target }) => {
+  const [file] = target.files;
+  target.value = ''; // so that the same file can be chosen again
+  if (file) tryToOpen(file);
+};
+const hasFile = ({ dataTransfer }) => [...dataTransfer.types].includes('Files');
+let depth = 0; // of the elements that a dragged file is over
+window.addEventListener('dragenter', (event) => { if (hasFile(event)) document.body.classList.toggle('is-over', ++depth > 0); });
+window.addEventListener('dragleave', (event) => { if (hasFile(event)) document.body.classList.toggle('is-over', --depth > 0); });
+window.addEventListener('dragover', (event) => { if (hasFile(event)) event.preventDefault(); });
+window.addEventListener('drop', (event) => {
+  if (!hasFile(event)) return;
+  event.preventDefault(); // else the browser leaves the page for the file
+  depth = 0;
+  document.body.classList.remove('is-over');
+  tryToOpen(event.dataTransfer.files[0]);
+});
 
 openLink();
 requestAnimationFrame(frame);
-if (location.search === '?lab') await listSaved();
+if (isLab) await listSaved();
 
 /** For tests and measurements: what ran, and how it shares the link. */
 window.playground = {

@@ -1,4 +1,4 @@
-"""Write what the docstrings of Scenario and Flow say about their fields, from the built envs/scenario.def: `make fields`.
+"""Write what the docstrings of Scenario and Flow say about the fields of the built envs/scenario.def: `make fields`.
 
 With --check, write nothing and fail if a docstring is out of date.
 """

@@ -63,11 +63,20 @@ def main() -> int:
     done = subprocess.run([zensical, "build", "--clean", "--strict", "-f", "mkdocs.yml"], cwd=OUT)
     if done.returncode == 0:
         if PLAYGROUND.is_file():
-            (OUT / "site" / "playground").mkdir()
-            shutil.copy(PLAYGROUND, OUT / "site" / "playground")
+            folder = OUT / "site" / "playground"
+            folder.mkdir()
+            (folder / "index.html").write_text(with_docs(PLAYGROUND.read_text("utf-8")), "utf-8")
         keep_at_home(OUT / "site")
     print(OUT / "site" / "index.html")
     return done.returncode
+
+
+def with_docs(playground: str) -> str:
+    """Return the playground with links to the site, whose folder it is in."""
+    nowhere = '<meta name="docs" content="">'
+    if nowhere not in playground:
+        raise ValueError(f"{PLAYGROUND} lacks {nowhere}: build it anew with `make playground`")
+    return playground.replace(nowhere, nowhere.replace('""', '"../"'), 1)
 
 
 def keep_at_home(site: Path) -> None:

@@ -122,8 +122,8 @@ def _fields() -> str:
     )
     return _page(
         "# Fields of scenarios",
-        "What a `Scenario` and a `Flow` can have, with the same meaning in every engine. A value out of range is refused "
-        "by the name of its field. [Scenarios](../scenarios.md) explains them.",
+        "What a `Scenario` and a `Flow` can have, with the same meaning in every engine. A value out of range is "
+        "refused by the name of its field. [Scenarios](../scenarios.md) explains them.",
         "## Of a scenario",
         of_scenario,
         "## Of a flow",

@@ -902,8 +902,9 @@ COMMANDS: dict[str, Command] = {
     "lab": Command(
         "open the playground on this machine, with its saved runs",
         _lab,
-        "Serve the page that `make playground` built at http://127.0.0.1:8000 (docs/playground.md). It lists the "
-        "traces of evaluations and benchmarks in runs/, and simulates the same scenarios beside them.",
+        "Serve the page that `make playground` built at http://127.0.0.1:8000 (docs/playground.md); wheels have it, "
+        "too. It lists the traces of evaluations and benchmarks in runs/, and simulates the same scenarios beside "
+        "them. Drop a saved trace, or a file of rates, on it.",
         settings=("--port 8000  0 takes a free one", "--root DIR   folder that has runs/; the current one by default"),
         examples=("bbrgym lab --port 8001",),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -21,9 +22,16 @@ from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.trace_file import load_trace
 from bbrgym.files import DAMAGES, damage
 
-PAGE: Final = Path(__file__).parents[2] / "build" / "playground"
-"""What `make playground` writes."""
+_BUILT: Final = Path(__file__).parents[2] / "build" / "playground"
+_INSTALLED: Final = Path(__file__).with_name("playground")
 
+PAGE: Final = _INSTALLED if not _BUILT.is_dir() and _INSTALLED.is_dir() else _BUILT
+"""What `make playground` writes in a checkout, or its copy in a wheel."""
+
+_MOST_BYTES: Final = 200_000_000
+"""Of a trace that the browser sends."""
+_PARQUET: Final = "application/vnd.apache.parquet"
+"""The type of such a trace. Pages of other sites cannot send it without this server's consent (CORS)."""
 _MOST_RUNS: Final = 2000
 """The list has the newest ones."""
 _MOST_FLOWS: Final = 8
@@ -87,6 +95,26 @@ class _Handler(SimpleHTTPRequestHandler):
                 self._send(plain_run(path))
         else:
             super().do_GET()
+
+    def do_POST(self) -> None:
+        """Answer with the trace that the browser sends, whose name is behind the question mark."""
+        path, _, name = self.path.partition("?")
+        length = self.headers.get("Content-Length", "")
+        if self._root is None or path != "/saved/" or self.headers.get("Content-Type") != _PARQUET:
+            self._refuse({"error": f"only traces of the type {_PARQUET} can be sent, to /saved/"}, HTTPStatus.FORBIDDEN)
+        elif not length.isdecimal() or int(length) > _MOST_BYTES:
+            self._refuse(
+                {"error": f"a trace must have at most {_MOST_BYTES / 1e6:g} MB"}, HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+            )
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "trace.parquet"
+                file.write_bytes(self.rfile.read(int(length)))
+                self._send(plain_run(file, unquote(name)))
+
+    def _refuse(self, content: Any, status: HTTPStatus) -> None:
+        self.close_connection = True  # the body is not read
+        self._send(content, status)
 
     def _send(self, content: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
         body = json.dumps(content, allow_nan=False).encode()
@@ -190,15 +218,16 @@ def _describe(path: Path) -> str:
         return f"{path.stem}: cannot be read"
 
 
-def plain_run(path: Path) -> dict[str, Any]:
+def plain_run(path: Path, name: str = "") -> dict[str, Any]:
     """Return a trace for the page: its first flows, with null for NaN.
 
-    `error` says why the page cannot show it, if so.
+    `error` says why the page cannot show it, if so. It calls the file by its name, or by its path.
     """
     try:
         trace = load_trace(path)
     except DAMAGES as error:
-        return {"error": f"{path} cannot be read: {damage(error)}"}
+        why = damage(error).replace(str(path), name or str(path))
+        return {"error": f"{name or path} cannot be read: {why}"}
     if len(trace.scenario.flows) > _MOST_FLOWS:
         return {"error": f"the page shows at most {_MOST_FLOWS} flows, and this run has {len(trace.scenario.flows)}"}
     return {

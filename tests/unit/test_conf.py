@@ -159,5 +159,7 @@ def test_the_file_of_a_launcher_differs_from_its_executor_in_what_a_sweep_needs(
 def test_the_plain_fields_are_all_of_a_scenario_with_their_defaults() -> None:
     given: Any = OmegaConf.to_container(OmegaConf.load(CONF / "scenario" / "fields" / "plain.yaml"))
     own = {"buffer_bdp": 1.0, "duration_s": 20.0, "rate_trace": None, "workload": None}
-    expected = {name: field.default for name, field in SCENARIO_FIELDS.items() if name not in ("flows", "rate_schedule")}
+    expected = {
+        name: field.default for name, field in SCENARIO_FIELDS.items() if name not in ("flows", "rate_schedule")
+    }
     assert given == expected | own

@@ -198,6 +198,44 @@ def test_a_browser_that_leaves_while_the_page_is_sent_is_no_error(
     assert capfd.readouterr().err == ""
 
 
+PARQUET = "application/vnd.apache.parquet"
+
+
+def send(served: Lab, body: bytes, kind: str = PARQUET, path: str = "/saved/?my%20run") -> tuple[int, Any]:
+    connection = HTTPConnection("127.0.0.1", served.port, timeout=60)
+    connection.request("POST", path, body, {"Content-Type": kind})
+    answer = connection.getresponse()
+    content = json.loads(answer.read())
+    connection.close()
+    return answer.status, content
+
+
+def test_a_trace_that_the_browser_sends_is_shown_and_not_kept(served: Lab) -> None:
+    saved = served.save(7)
+    status, found = send(served, saved.read_bytes())
+    assert (status, found) == (200, served.run("evaluate/one/traces/seed_7.parquet"))
+    assert len(served.runs()) == 1
+
+
+def test_a_damaged_trace_that_is_sent_is_called_by_its_name(served: Lab) -> None:
+    _, found = send(served, b"PAR1 and no more")
+    assert found["error"].startswith("my run cannot be read: ")
+    assert "/tmp" not in found["error"]
+
+
+@pytest.mark.parametrize(("kind", "path"), [("text/plain", "/saved/?x"), (PARQUET, "/elsewhere")])
+def test_another_sites_page_can_send_nothing(served: Lab, kind: str, path: str) -> None:
+    status, found = send(served, served.save(7).read_bytes(), kind, path)
+    assert status == 403
+    assert set(found) == {"error"}
+
+
+def test_a_trace_that_is_too_large_is_refused(served: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lab, "_MOST_BYTES", 100)
+    status, found = send(served, served.save(7).read_bytes())
+    assert (status, list(found)) == (413, ["error"])
+
+
 def test_what_is_not_built_is_said(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="make playground"):
         lab.make_server(tmp_path)

@@ -18,6 +18,7 @@ from random_scenarios import random_scenario
 
 from bbrgym import Flow, Scenario, cli, controllers, simulate
 from bbrgym.baselines.policy_file import policy_bytes
+from bbrgym.envs import rate_trace
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.sharing import Sharing
 from bbrgym.envs.trace_file import load_trace, save_trace
@@ -373,6 +374,86 @@ def test_the_lab_shows_saved_runs_beside_the_same_simulation(browser: Any, tmp_p
         assert again["scores"] == state["scores"][:1]
         assert page.find("#runs").get_attribute("value") == ""
         page.assert_quiet()
+
+
+RATES = "time_s,throughput (kbit/s)\n0,4000\n1.5,12500\n3,2500\n"
+DROP = """
+const given = new DataTransfer();
+given.items.add(new File([arguments[1]], arguments[0]));
+for (const type of ['dragenter', 'dragover', 'drop']) {
+  const event = new DragEvent(type, { dataTransfer: given, bubbles: true, cancelable: true });
+  document.getElementById('charts').dispatchEvent(event);
+}
+"""
+
+
+def test_a_file_of_rates_that_is_dropped_or_chosen_becomes_the_links(
+    browser: Any, address: str, tmp_path: Path
+) -> None:
+    (tmp_path / "my.csv").write_text(RATES)
+    (tmp_path / "my.trace").write_text("3\n17\n40\n")
+    page = Page(browser, address, preset="short-rtt", duration_s=6)
+    browser.execute_script(DROP, "my.csv", RATES)
+    expected = [list(pair) for pair in rate_trace.from_config({"file": str(tmp_path / "my.csv")}, 6)]
+    state = page.wait("the rates", lambda state: state["scenarios"][0]["rate_schedule"] == expected)
+    assert "my.csv" in page.find("#story").text
+    link = browser.current_url
+    assert page.finish()["scores"][0]["utilisation"] > 0.5
+    page.find("#file").send_keys(str(tmp_path / "my.trace"))
+    expected = [list(pair) for pair in rate_trace.from_config({"file": str(tmp_path / "my.trace")}, 6)]
+    page.wait("the other rates", lambda state: state["scenarios"][0]["rate_schedule"] == expected)
+    # A longer run has more of the file.
+    duration = page.find("#link input[type=number]")
+    browser.execute_script("arguments[0].value = 9; arguments[0].dispatchEvent(new Event('change'))", duration)
+    longer = [list(pair) for pair in rate_trace.from_config({"file": str(tmp_path / "my.trace")}, 9)]
+    page.wait("more rates", lambda state: state["scenarios"][0]["rate_schedule"] == longer)
+    page.assert_quiet()
+    # A link has the rates, too.
+    browser.get("about:blank")
+    browser.get(link)
+    assert page.wait("the link")["scenarios"][0]["rate_schedule"] == state["scenarios"][0]["rate_schedule"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("time_s,rate\n0,1\n", "my.csv:1: the unit of column 2"), ("PAR1", "bbrgym lab"), ("5\n4\n", "my.csv:2: times")],
+)
+def test_a_dropped_file_that_cannot_be_used_is_named_and_changes_nothing(
+    browser: Any, address: str, content: str, message: str
+) -> None:
+    page = Page(browser, address, preset="short-rtt")
+    before = page.state()["settings"]
+    browser.execute_script(DROP, "my.csv", content)
+    wait_until(browser, lambda: message in page.find("#error").text)
+    assert page.state()["settings"] == before
+
+
+def test_the_lab_shows_a_saved_trace_that_is_dropped(browser: Any, tmp_path: Path) -> None:
+    trace = simulate(Scenario(rate_mbps=20, duration_s=6, flows=(Flow("bbr"), Flow("cubic"))), seed=3)
+    save_trace(trace, tmp_path / "mine.parquet")
+    with playground.serving(root=tmp_path) as address:
+        page = Page(browser, address)
+        page.find("#file").send_keys(str(tmp_path / "mine.parquet"))
+        state = page.wait("both", lambda state: len(state["rows"]) == 2 and state["settings"]["seed"] == 3)
+        assert "mine.parquet" in page.find("#story").text
+        assert state["scores"][0] == state["scores"][1]
+        page.assert_quiet()
+
+
+def test_the_page_of_the_site_has_links_to_its_pages(browser: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "playground"
+    folder.mkdir()
+    text = (PAGE / "index.html").read_text("utf-8")
+    # As docs/site/build.py does.
+    (folder / "index.html").write_text(text.replace('name="docs" content=""', 'name="docs" content="../"'), "utf-8")
+    page = Page(browser, (folder / "index.html").as_uri(), preset="short-rtt")
+    assert page.find("#docs").get_attribute("href") == (tmp_path / "index.html").as_uri()
+    algorithm = page.state()["settings"]["flows"][0]["algorithm"]
+    about = browser.find_element("link text", algorithm)
+    assert about.get_attribute("href") == (tmp_path / "algorithms" / f"{algorithm}.html").as_uri()
+    page = Page(browser, (PAGE / "index.html").as_uri(), preset="short-rtt")
+    assert not page.find("#docs").is_displayed()
+    assert not browser.find_elements("css selector", ".about")
 
 
 @pytest.mark.parametrize("preset", ["short-rtt", "steer"])

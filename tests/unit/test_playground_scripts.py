@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from bbrgym import Flow, Scenario
+from bbrgym.envs import rate_trace
 from studies import playground
 
 DATA = playground.data() | {"linear": {"weights": [0.0] * 16}}
@@ -22,6 +23,7 @@ DEEP = "[" * 100_000
 CALLS = """
 import { readFileSync } from 'node:fs';
 import { fromHash, toHash } from './link.js';
+import { readTrace } from './trace.js';
 import { scenariosOf, settingsOf, settingsOfSaved } from './scenario.js';
 
 const { call, data, values } = JSON.parse(readFileSync(0, 'utf8'));
@@ -34,6 +36,13 @@ const calls = {
   preset: (name) => settingsOf(data.presets.find((preset) => preset.name === name)),
   saved: (saved) => settingsOfSaved(saved, data.presets[0]),
   scenarios: (settings) => scenariosOf(settings),
+  trace: ({ bytes, name, duration_s }) => {
+    try {
+      return { schedule: readTrace(Uint8Array.from(bytes), name, duration_s) };
+    } catch (error) {
+      return { error: error.message };
+    }
+  },
 };
 console.log(JSON.stringify(values.map(calls[call])));
 """
@@ -267,3 +276,81 @@ def test_a_script_that_would_end_its_element_is_refused(tmp_path: Path, monkeypa
     monkeypatch.setattr(playground, "SOURCE", source)
     with pytest.raises(ValueError, match=r"score\.js"):
         playground.one_file(tmp_path / "engine.wasm")
+
+
+RATE_FILES: dict[str, str | bytes] = {
+    "every ms": "1\n",
+    "mahimahi": "0\n0\n3\n100\n101\n240\n240\n240\n",
+    "mahimahi, longer than the run": "".join(f"{7 * line}\n" for line in range(1, 9000)),
+    "mahimahi of Windows": "5\r\n17\r\n",
+    "an outage": "100\n200\n5000\n",
+    "falls": "5\n4\n",
+    "negative": "5\n-4\n",
+    "nothing but 0": "0\n0\n",
+    "empty": "",
+    "a blank line": "4\n\n5\n",
+    "text": "4\nit's\n",
+    "series": "time_s,throughput (kbit/s)\n0,1000\n1.5,12500\n2.25,140\n",
+    "series in ms": "time_ms;loss;bw_mbps\n100;0;3.3\n400;1;3.3\n900;0;0\n",
+    "series of bytes": "# t [s]\trate [MiB/s]\n0\t1\n3\t0.3\n",
+    "series by words": "time in seconds,rate in bits per second\n0,4e6\n1,1.4e6\n2,0.1e6,\n",
+    "quoted": '"time_s","rate ""x"" Mbit/s"\n"0","3"\n1, "4"\n',
+    "BOM": "\ufefftime_s,rate_mbps\n0,1\n".encode(),
+    "UTF-16": "time_s,rate_mbps\n0,1\n1,2\n".encode("utf-16"),
+    "steps": "throughput_mbps\n3\n3\n8.5\n1e-9\n",
+    "steps in kbps": "goodput kbps\n3000\n140\n",
+    "late": "time_s,rate_mbps\n50,1\n60,2\n",
+    "times fall": "time_s,rate_mbps\n2,1\n1.25,2\n",
+    "a negative time": "time_s,rate_mbps\n-2,1\n",
+    "no number": "time_s,rate_mbps\n0,1\n1,x\n",
+    "a decimal comma": "time_s;rate_mbps\n0;1\n1;2,5\n",
+    "too few columns": "time_s,rate_mbps\n0,1\n1\n",
+    "too fast": "time_s,rate_mbps\n0,1\n1,20000\n",
+    "negative rate": "time_s,rate_mbps\n0,-0.5\n",
+    "NaN": "time_s,rate_mbps\n0,nan\n",
+    "no unit": "time_s,rate\n0,1\n",
+    "two units": "time_s,rate_mbps_kbps\n0,1\n",
+    "MBps": "time_s,rate MBps\n0,1\n",
+    "no time": "when_s,rate_mbps\n0,1\n",
+    "alike": "time_s,dl_bitrate_kbps,ul_bitrate_kbps\n0,1,2\n",
+    "no names": "0,1\n1,2\n",
+    "only names": "time_s,rate_mbps\n",
+    "blank between": "time_s,rate_mbps\n0,1\n\n1,2\n",
+    "control character": "time_s,rate_mbps\n0,\x01\n",
+    "irtt": "timestamp,rtt,uplink,downlink\n1,2,3,4\n",
+    "a long line": "1" * 70_000 + "\n",
+}
+
+
+@pytest.mark.parametrize("duration_s", [5, 30])
+def test_a_file_of_rates_is_read_as_python_reads_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, duration_s: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here, given = [], []
+    for name, content in RATE_FILES.items():
+        content = content.encode() if isinstance(content, str) else content
+        Path(name).write_bytes(content)
+        given.append({"bytes": list(content), "name": name, "duration_s": duration_s})
+        try:
+            here.append({"schedule": [list(pair) for pair in rate_trace.from_config({"file": name}, duration_s)]})
+        except ValueError as error:
+            here.append({"error": str(error)})
+    assert sum("schedule" in one for one in here) > 12
+    for name, expected, found in zip(RATE_FILES, here, run(folder, "trace", given), strict=True):
+        assert found == expected, name
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"intervals": []}',
+        b"\x1f\x8b1234",
+        b"1289406400 550772 59.85 10.78 191698 1080\n",
+        b"time,rate_mbps\n2024-01-02 10:00:00,3\n",
+    ],
+)
+def test_a_file_that_only_python_reads_is_said(folder: Path, content: bytes) -> None:
+    (found,) = run(folder, "trace", [{"bytes": list(content), "name": "my file", "duration_s": 5}])
+    assert found["error"].startswith("my file")
+    assert "rate_trace" in found["error"]

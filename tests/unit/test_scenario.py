@@ -80,8 +80,14 @@ def test_names_that_a_field_can_be_are_its_type(kind: type, fields: dict[str, Fi
     ("change", "message"),
     [
         (lambda fields: fields | {"new_ms": fields["rtt_ms"]}, "'new_ms', which Flow .* lacks"),
-        (lambda fields: {name: one for name, one in fields.items() if name != "ecn"}, "'ecn', which the built .* lacks"),
-        (lambda fields: fields | {"rtt_ms": dataclasses.replace(fields["rtt_ms"], default=7.0)}, "rtt_ms is 7.0 .*50.0"),
+        (
+            lambda fields: {name: one for name, one in fields.items() if name != "ecn"},
+            "'ecn', which the built .* lacks",
+        ),
+        (
+            lambda fields: fields | {"rtt_ms": dataclasses.replace(fields["rtt_ms"], default=7.0)},
+            "rtt_ms is 7.0 .*50.0",
+        ),
         (lambda fields: dict(reversed(fields.items())), "order .*transport, data_from"),
     ],
 )

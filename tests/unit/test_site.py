@@ -13,6 +13,7 @@ import yaml
 from bbrgym.baselines import registry
 from bbrgym.cli import COMMANDS
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.fields import FLOW_FIELDS, SCENARIO_FIELDS
 from bbrgym.envs.observation import FEATURES
 from bbrgym.envs.reward import TERMS
 
@@ -48,6 +49,7 @@ def test_every_page_has_one_place_in_the_navigation(build: ModuleType) -> None:
     [
         ("columns", {*FLOW_COLUMNS, *LINK_COLUMNS}),
         ("features", {*FEATURES}),
+        ("fields", {*FLOW_FIELDS, *SCENARIO_FIELDS}),
         ("rewards", {*TERMS}),
         ("algorithms", {*registry.controllers()}),
         ("cli", {f"bbrgym {name}" for name in COMMANDS}),
@@ -62,3 +64,10 @@ def test_every_environment_has_a_page(build: ModuleType) -> None:
     ids = {id.removeprefix("bbrgym/") for id in gymnasium.registry if re.match(r"bbrgym/\w+-v1$", id)}
     assert {page.stem for page in (build.PAGES / "environments").glob("*.md")} == ids | {"index"}
     assert "best constant" in (build.PAGES / "environments" / "Duel-v1.md").read_text()
+
+
+def test_the_playground_of_the_site_links_to_the_site(build: ModuleType) -> None:
+    source = (SITE.parents[1] / "playground" / "index.html").read_text("utf-8")
+    assert '<meta name="docs" content="../">' in build.with_docs(source)
+    with pytest.raises(ValueError, match="make playground"):
+        build.with_docs("an older page")
