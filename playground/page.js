@@ -271,7 +271,7 @@ function followTrace({ bytes, name }) {
   settings.rate_schedule = schedule;
   const rates = schedule.map(([, rate]) => rate);
   return `The link follows ${name}: ${rates.length} rates, ${number(Math.min(...rates))} to `
-    + `${number(Math.max(...rates))} Mbit/s. The buffer is of ${number(settings.rate_mbps)} Mbit/s.`;
+    + `${number(Math.max(...rates))} Mbit/s. The size of the buffer stays that of ${number(settings.rate_mbps)} Mbit/s.`;
 }
 
 async function openSaved(name, bytes) {

@@ -1,18 +1,8 @@
 #pragma once
 
-#include <array>
-#include <cmath>
-#include <cstdint>
 #include <limits>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <type_traits>
 
-#include "envs/model/scenario.h"
-
-/// What envs/scenario.def says about the fields beside their types and defaults.
+/// What envs/scenario.def says about the fields beside their types and defaults. Python checks the bounds.
 namespace bbrgym {
 
 /// The numbers, or the names, that a field can have.
@@ -26,9 +16,6 @@ struct Bounds {
 
   constexpr Bounds AtMost(double bound) const { return {low, bound, has_low, true, names}; }
   constexpr Bounds Below(double bound) const { return {low, bound, has_low, false, names}; }
-  constexpr bool Have(double number) const {
-    return (has_low ? number >= low : number > low) && (has_high ? number <= high : number < high);
-  }
 };
 
 struct FieldDescription {

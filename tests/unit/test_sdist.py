@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PLAYGROUND = Path("build/playground/index.html")
+"""The page of `bbrgym lab`, which both have if it was built (docs/playground.md)."""
 LINKS = {path.name: path for path in (ROOT / "src" / "bbrgym").iterdir() if path.is_symlink()}
 
 
@@ -26,6 +28,7 @@ def test_sdist_has_the_files_of_the_package_and_no_others(sdist: Path) -> None:
     list_files = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"]
     files = subprocess.run(list_files, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
     expected = {"PKG-INFO", "CMakeLists.txt", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "NOTICE"}
+    expected |= {str(PLAYGROUND)} if (ROOT / PLAYGROUND).is_file() else set()
     for file in map(Path, filter(None, files)):
         if (ROOT / file).is_file() and file.parts[0] in {"src", "ns3_scratch", *LINKS}:
             expected.add(str(Path("src", "bbrgym", file) if file.parts[0] in LINKS else file))
@@ -43,6 +46,7 @@ def test_a_wheel_that_is_built_from_the_sdist_works(sdist: Path, tmp_path: Path)
         archive.extractall(tmp_path / "site")
     script = (
         "import bbrgym; print(bbrgym.__file__); "
+        "from bbrgym import lab; print((lab.PAGE / 'index.html').is_file()); "
         "print(bbrgym.simulate(bbrgym.Scenario(duration_s=1, flows=(bbrgym.Flow('bbr'),)), 'native').summary())"
     )
     # The folder comes before the installed package, and -S leaves out the hook of an editable installation.
@@ -56,3 +60,4 @@ def test_a_wheel_that_is_built_from_the_sdist_works(sdist: Path, tmp_path: Path)
         text=True,
     )
     assert ran.stdout.startswith(str(tmp_path / "site"))
+    assert ran.stdout.splitlines()[1] == str((ROOT / PLAYGROUND).is_file())
