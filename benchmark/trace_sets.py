@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from bbrgym.benchmark.traces import Array, TraceFile, mean_of, rates_of, read_fo
 from bbrgym.checks import integer
 from bbrgym.envs.rtt_trace import leo_trace
 from bbrgym.files import write_text
+from bbrgym.options import OptionParser
 
 STEP_S: Final = 0.1
 """Between values of a synthetic trace, and of statistics."""
@@ -53,15 +53,20 @@ SYNTHETIC: Final[dict[str, tuple[Statistics, str]]] = {
 _LEO: Final = "leo.csv"
 
 
+def traces_parser() -> OptionParser:
+    """Return the parser of `bbrgym traces`."""
+    parser = OptionParser("traces")
+    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="of traces; without it, public sets")
+    parser.add_argument("--synthetic", action="store_true", help="write the synthetic set into the folder first")
+    parser.add_argument("--seed", type=integer, default=1, metavar="N", help="of the synthetic set")
+    return parser
+
+
 def run_traces(arguments: list[str]) -> int:
     """List the public sets, or the files of a folder; or write the synthetic set into it."""
     from rich.console import Console
 
-    parser = argparse.ArgumentParser(prog="bbrgym traces", add_help=False)
-    parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--synthetic", action="store_true")
-    parser.add_argument("--seed", type=integer, default=1)
-    options = parser.parse_args(arguments)
+    options = traces_parser().parse_args(arguments)
     if options.folder is None:
         if options.synthetic:
             raise ValueError("--synthetic needs a folder to write into")

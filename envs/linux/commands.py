@@ -29,9 +29,37 @@ from bbrgym.envs.scenario import Flow
 from bbrgym.envs.trace_file import save_trace
 from bbrgym.extras import require
 from bbrgym.files import check_file, json_text
+from bbrgym.options import OptionParser
 
 _SENT_COLUMNS: Final = ("transfer", "bitrate", "retr", "cwnd", "rtt", "pacing gain")
 _RECEIVED_COLUMNS: Final = ("transfer", "bitrate", "packets", "reordered")
+
+
+def send_parser() -> OptionParser:
+    """Return the parser of `bbrgym send`."""
+    parser = OptionParser("send")
+    parser.add_argument("receiver", metavar="HOST:PORT", help="where `bbrgym receive` or a TCP receiver listens")
+    parser.add_argument("--algorithm", default="policy", metavar="NAME", help="one of bbrgym.controllers()")
+    parser.add_argument("--parameters", nargs="+", default=[], metavar="KEY=VALUE", help="of the algorithm")
+    parser.add_argument(
+        "--policy", metavar="PATH", help="a training run or an agent's folder; the shipped policy without it"
+    )
+    parser.add_argument("--seconds", type=float, metavar="S", help="how long; 10 without it and --bytes")
+    parser.add_argument("--bytes", type=integer, metavar="N", help="how much")
+    parser.add_argument(
+        "--packet-bytes", type=integer, metavar="N", help="payload of a packet; 1000 without it, and TCP finds its own"
+    )
+    parser.add_argument(
+        "--transport",
+        default="ours",
+        metavar="ours|kernel",
+        help="kernel: TCP of this kernel with a policy's gains, or --algorithm agent (docs/kernel.md)",
+    )
+    parser.add_argument("--ecn", metavar="classic|l4s", help="send ECT(0), or ECT(1); no ECN without it")
+    parser.add_argument("--seed", type=integer, metavar="N", help="of the algorithm; a random one without it")
+    parser.add_argument("--rows", type=Path, metavar="FILE.parquet", help="write the rows as a trace")
+    _add_common(parser, "print one JSON document at the end", "how long the receiver may be silent, in s")
+    return parser
 
 
 def run_send(arguments: list[str]) -> int:
@@ -40,19 +68,7 @@ def run_send(arguments: list[str]) -> int:
     Returns:
         The exit status: 1 if the receiver's report is missing.
     """
-    parser = argparse.ArgumentParser(prog="bbrgym send", add_help=False)
-    parser.add_argument("receiver", metavar="HOST:PORT")
-    parser.add_argument("--algorithm", default="policy")
-    parser.add_argument("--parameters", nargs="+", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--policy", default=None, metavar="PATH")
-    parser.add_argument("--seconds", type=float, default=None)
-    parser.add_argument("--bytes", type=integer, default=None)
-    parser.add_argument("--packet-bytes", type=integer, default=None)
-    parser.add_argument("--transport", default="ours", metavar="ours|kernel")
-    parser.add_argument("--ecn", default=None, metavar="classic|l4s")
-    parser.add_argument("--seed", type=integer, default=None)
-    parser.add_argument("--rows", type=Path, default=None, metavar="FILE.parquet")
-    options = _parse(parser, arguments)
+    options = send_parser().parse_args(arguments)
     with _Output(options.json) as out:
         return _send(options, out)
 
@@ -112,14 +128,27 @@ def _send(options: argparse.Namespace, out: _Output) -> int:
     return status
 
 
+def receive_parser() -> OptionParser:
+    """Return the parser of `bbrgym receive`."""
+    parser = OptionParser("receive")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="address to receive at; 0.0.0.0 and :: are all of this machine's",
+    )
+    parser.add_argument("--port", type=integer, default=DEFAULT_PORT, metavar="N", help="UDP port; 0: a free one")
+    parser.add_argument("--once", action="store_true", help="end after one flow")
+    parser.add_argument("--idle", type=float, default=600.0, metavar="S", help="end after so long without a flow, in s")
+    _add_common(
+        parser, "print one JSON document at the end of each flow", "a sender that is silent for so long is gone, in s"
+    )
+    return parser
+
+
 def run_receive(arguments: list[str]) -> int:
     """Receive flows and print them."""
-    parser = argparse.ArgumentParser(prog="bbrgym receive", add_help=False)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=integer, default=DEFAULT_PORT)
-    parser.add_argument("--once", action="store_true")
-    parser.add_argument("--idle", type=float, default=600.0)
-    options = _parse(parser, arguments)
+    options = receive_parser().parse_args(arguments)
     with _Output(options.json) as out:
         return _receive(options, out)
 
@@ -193,11 +222,11 @@ class _Output:
         self._has_ended = True
 
 
-def _parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
-    parser.add_argument("--interval", type=float, default=1.0)
-    parser.add_argument("--timeout", type=float, default=10.0)
-    parser.add_argument("--json", action="store_true")
-    return parser.parse_args(arguments)
+def _add_common(parser: OptionParser, json: str, timeout: str) -> None:
+    """Add the options of both commands, with what two of them mean there."""
+    parser.add_argument("--interval", type=float, default=1.0, metavar="S", help="time between lines, in s")
+    parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help=timeout)
+    parser.add_argument("--json", action="store_true", help=json)
 
 
 def _row(interval: str, cells: tuple[str, ...]) -> str:

@@ -9,10 +9,12 @@ import json
 import math
 import os
 import secrets
+import shutil
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import gymnasium
@@ -33,6 +35,7 @@ from bbrgym.envs.ns3gym.messages import pack_space, unpack_data
 from bbrgym.envs.ns3gym.peer import reading
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.options import OptionParser
 from bbrgym.waiting import announcing
 
 SERVED_SCENARIO: Final = Scenario(flows=(Flow("agent", rtt_ms=50.0), Flow("bbr", rtt_ms=50.0)))
@@ -60,7 +63,8 @@ def serve(argv: Sequence[str]) -> int:
     Raises:
         SystemExit: with status 2 for bad arguments, with status 0 for `--help`.
     """
-    parser = _parser(_client_port(argv))
+    parser = ns3_parser()
+    parser.client_port = _client_port(argv)
     options, rest = parser.parse_known_args(argv)
     if rest:
         unknown = "argument" if len(rest) == 1 else "arguments"
@@ -90,16 +94,13 @@ def serve(argv: Sequence[str]) -> int:
     return 0
 
 
-_HELP_WIDTH: Final = 110
-
-
 def describe_messages() -> str:
     """Return what a client sees, in lines of text: the action, the observation's columns, the info and the end."""
-    lines = [
-        f"action: a Box of {LOWEST_GAIN:g} to {HIGHEST_GAIN:g}: cwnd_gain and pacing_gain of every agent flow, "
-        "in order",
-        "observation: a flat Box of doubles; 0 where a column has no value (NaN below)",
-    ]
+    fill = partial(textwrap.wrap, width=min(shutil.get_terminal_size().columns, 110), break_on_hyphens=False)
+    lines = fill(
+        f"action: a Box of {LOWEST_GAIN:g} to {HIGHEST_GAIN:g}: cwnd_gain and pacing_gain of every agent flow, in order"
+    )
+    lines += fill("observation: a flat Box of doubles; 0 where a column has no value (NaN below)")
     columns = {
         "time_s": "simulated time, in s",
         "is_over": "1 in the last observation, else 0",
@@ -109,20 +110,12 @@ def describe_messages() -> str:
     columns |= {f"flows[i].{name}": meaning for name, meaning in FLOW_COLUMNS.items()}
     width = max(map(len, columns)) + 2
     for name, meaning in columns.items():
-        lines += textwrap.wrap(
-            meaning,
-            _HELP_WIDTH,
-            initial_indent=f"  {name:<{width}}",
-            subsequent_indent=" " * (width + 2),
-            break_on_hyphens=False,
-        )
-    return "\n".join(
-        [
-            *lines,
-            "info: JSON with time_s; before and after the first step also with the names of the observation's columns",
-            "reward: the default reward, its mean over the agent flows",
-        ]
+        lines += fill(meaning, initial_indent=f"  {name:<{width}}", subsequent_indent=" " * (width + 2))
+    lines += fill(
+        "info: JSON with time_s; before and after the first step also with the names of the observation's columns"
     )
+    lines += fill("reward: the default reward, its mean over the agent flows")
+    return "\n".join(lines)
 
 
 def serve_episode(engine: Engine, scenario: Scenario, seed: int, port: int, step_ms: float) -> None:
@@ -303,10 +296,10 @@ def _read(kind: Any, message: bytes) -> Any:
         return kind.FromString(message)
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(OptionParser):
     """Refuses bad arguments to the client, too."""
 
-    client_port: int
+    client_port = _DEFAULT_PORT
 
     def error(self, message: str) -> NoReturn:
         try:
@@ -325,32 +318,34 @@ def _client_port(argv: Sequence[str]) -> int:
         return _DEFAULT_PORT
 
 
-def _parser(client_port: int) -> _Parser:
-    parser = _Parser(
-        prog="bbrgym ns3",
-        description="Serve one episode to the stock ns3-gym client that listens on a port of this machine.",
-        allow_abbrev=False,
-    )
-    parser.client_port = client_port
+def ns3_parser() -> _Parser:
+    """Return the parser of `bbrgym ns3`, with the names that stock simulations give their options."""
+    parser = _Parser("ns3")
     parser.add_argument(
         "--openGymPort",
         type=_within(int, 1, 65535),
         default=_DEFAULT_PORT,
         metavar="PORT",
-        help=f"default: {_DEFAULT_PORT}",
+        help="port that the agent listens on",
     )
     parser.add_argument(
-        "--simSeed", type=_within(int, 0, 2**64 - 1), default=1, metavar="SEED", help="0 for a fresh one; default: 1"
+        "--simSeed", type=_within(int, 0, 2**64 - 1), default=1, metavar="SEED", help="0 draws a new seed"
     )
     parser.add_argument(
-        "--stepMs", type=_within(float, 1e-6, 1e9), default=100.0, metavar="MS", help="length of a step; default: 100"
+        "--stepMs",
+        type=_within(float, 1e-6, 1e9),
+        default=100.0,
+        metavar="MS",
+        help="simulated time between decisions, in ms",
     )
-    parser.add_argument("--engine", choices=list(ENGINES), default="ns3", help="what simulates; default: ns3")
-    parser.add_argument("--transport", metavar="NAME", help="what flows run over, for engine ns3; default: tcp")
-    parser.add_argument("--scenario", metavar="FILE", help="the scenario, in YAML or JSON")
+    parser.add_argument("--engine", choices=list(ENGINES), default="ns3", help="what simulates")
+    parser.add_argument("--transport", metavar="NAME", help="what flows run over, for engine ns3; tcp without it")
+    parser.add_argument("--scenario", metavar="FILE", help="YAML or JSON, with the fields of conf/scenario")
     fields = parser.add_argument_group("fields of the scenario, in YAML")
     for field in dataclasses.fields(Scenario):
-        fields.add_argument(f"--{field.name}", metavar="VALUE")
+        default = getattr(SERVED_SCENARIO, field.name)
+        text = "an agent and a BBR flow, 50 ms each" if field.name == "flows" else json.dumps(default)
+        fields.add_argument(f"--{field.name}", metavar="VALUE", help=f"(default: {text})")
     return parser
 
 

@@ -10,13 +10,15 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module, metadata, resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from bbrgym.checks import check_integer, check_name, check_number, read_parameters
@@ -25,6 +27,7 @@ from bbrgym.envs.engine import EngineError
 from bbrgym.files import check_file, check_folder, is_local, open_folder
 from bbrgym.hydra_task import Task, add_overrides, complete_with_hydra, run_explained, run_with_hydra
 from bbrgym.interruption import SAME_COMMAND, resumed_by, run_interruptible
+from bbrgym.options import OptionParser
 from bbrgym.output import (
     NO_READER,
     OPTIONS,
@@ -67,7 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or given[0] in ("-h", "--help", "help"):
+    if given[:1] == ["help"]:
+        given = [*given[1:], "--help"]
+    if not given or given[0] in ("-h", "--help"):
         print(_overview())
         return 0
     if given[0] == "--version":
@@ -117,9 +122,13 @@ def _complete(arguments: list[str]) -> int:
     command = COMMANDS.get(before[1]) if len(before) > 1 else None
     found: list[str] = []
     if len(before) < 2:
-        found = [*COMMANDS, "--help", "--version"]
+        found = [*COMMANDS, "help", "--help", "--version"]
+    elif before[1] == "help":
+        found = [*COMMANDS]
     elif command is not None and word.startswith("-"):
-        found = ["--help", *(entry.split()[0] for entry in command.settings if entry.startswith("--"))]
+        found = ["--help"]
+        if command.parser is not None:
+            found += re.findall(r"\[(--[\w-]+)", command.parser().format_usage())
         if command.has_output_options:
             found += OPTIONS
         if command.groups:
@@ -144,6 +153,7 @@ class Command:
         summary: what it does, in one line.
         run: takes the arguments after the command, and returns the exit status.
         text: more about it, for its help.
+        parser: makes the parser of its arguments; None if Hydra reads them.
         groups: the groups of conf/ that it takes.
         settings: values that are often changed, `key=value` and a text. `{}` stands for the value of the configuration.
         examples: command lines.
@@ -155,6 +165,7 @@ class Command:
     summary: str
     run: Callable[[list[str]], int]
     text: str
+    parser: Callable[[], OptionParser] | None = None
     groups: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
@@ -346,20 +357,34 @@ def _demo_once(config: dict[str, Any], directory: Path) -> None:
     run_demo(config, directory, BENCHMARKS / config["benchmark"]["name"], make_console())
 
 
-def _score(arguments: list[str]) -> int:
-    import argparse
+def _score_parser() -> OptionParser:
+    parser = OptionParser("score")
+    parser.add_argument(
+        "what",
+        metavar="WHAT",
+        help="the name of an algorithm, a training run, policy.npz, a model of Stable-Baselines3, CleanRL or ONNX, "
+        "module:callable, or a C file; in linux also linux-cubic, or a YAML file of the two commands of a stack "
+        "(docs/stacks.md)",
+    )
+    parser.add_argument("parameters", nargs="*", metavar="NAME=NUMBER", help="parameters of an algorithm or a C file")
+    parser.add_argument("--engine", default="native", metavar="native|linux", help="linux: in real time")
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="repeat the scenarios of a score; without it a new seed, in linux 1"
+    )
+    parser.add_argument("--only", metavar="NAME", help="replay one scenario; in linux: one criterion")
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="twice the scenarios, and RFC 9743 as a whole; in linux: three runs of each",
+    )
+    parser.add_argument("--no-rfc9743", action="store_true", help="without RFC 9743")
+    parser.add_argument("--at-least", type=float, metavar="SCORE", help="exit with 1 below this score, 0 to 1")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the page into a file")
+    return parser
 
-    parser = argparse.ArgumentParser(prog="bbrgym score", add_help=False)
-    parser.add_argument("what")
-    parser.add_argument("parameters", nargs="*")
-    parser.add_argument("--engine", default="native")
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--only")
-    parser.add_argument("--full", action="store_true")
-    parser.add_argument("--no-rfc9743", action="store_true")
-    parser.add_argument("--at-least", type=float)
-    parser.add_argument("--html", type=Path)
-    options = parser.parse_intermixed_args(arguments)
+
+def _score(arguments: list[str]) -> int:
+    options = _score_parser().parse_intermixed_args(arguments)
     check_name("engine of a score", options.engine, ("native", "linux"))
     check_integer("--seed", options.seed, at_least=0, below=2**31, or_none=True)
     if options.at_least is not None:
@@ -422,18 +447,27 @@ def _tell_progress(text: str) -> None:
     print(f"{text} …", file=sys.stderr, flush=True)
 
 
+def _report_parser() -> OptionParser:
+    parser = OptionParser("report")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, metavar="FOLDER", help="without it the newest in runs/benchmark"
+    )
+    parser.add_argument(
+        "--export",
+        action="store_true",
+        help="also write its tables as CSV and LaTeX and its plots as PDF, into FOLDER/paper",
+    )
+    return parser
+
+
 def _report(arguments: list[str]) -> int:
     from bbrgym.benchmark.paper_files import write_paper_files
     from bbrgym.benchmark.report import write_report
     from bbrgym.benchmark.results import load_benchmark
 
-    is_exported = "--export" in arguments
-    arguments = [argument for argument in arguments if argument != "--export"]
-    if len(arguments) > 1:
-        raise ValueError(f"give at most one folder of a benchmark, got {' '.join(arguments)}")
-    if arguments:
-        directory = Path(arguments[0])
-    else:
+    options = _report_parser().parse_intermixed_args(arguments)
+    directory = options.folder
+    if directory is None:
         found = [*BENCHMARKS.glob("*/benchmark.json"), *BENCHMARKS.glob("*/*/benchmark.json")]
         newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
         if newest is None:
@@ -441,22 +475,28 @@ def _report(arguments: list[str]) -> int:
         directory = newest.parent
     result = load_benchmark(directory)
     print(f"Report: {write_report(result)}")
-    if is_exported:
+    if options.export:
         print(f"Tables and plots: {write_paper_files(result)}")
     return 0
 
 
+def _export_parser() -> OptionParser:
+    parser = OptionParser("export")
+    parser.add_argument("agent", metavar="RUN", help="a training run, or an agent's folder")
+    parser.add_argument("file", type=Path, metavar="FILE", help="NAME.onnx or NAME.h")
+    return parser
+
+
 def _export(arguments: list[str]) -> int:
+    options = _export_parser().parse_args(arguments)
+    path: Path = options.file
+    if path.suffix not in (".onnx", ".h"):
+        raise ValueError(f"the file must end with .onnx or .h, got '{path}'")
     from bbrgym.agents.c_header import write_c_header
     from bbrgym.agents.export import state_names, write_onnx
     from bbrgym.baselines.policy_file import read_policy
 
-    path = Path(arguments[1]) if len(arguments) == 2 else Path()
-    if path.suffix not in (".onnx", ".h"):
-        raise ValueError(
-            "give an agent (its training run or folder) and a file: bbrgym export runs/train/… agent.onnx (or policy.h)"
-        )
-    policy = read_policy(arguments[0])
+    policy = read_policy(options.agent)
     if path.suffix == ".h":
         write_c_header(policy, path)
         features = policy.spec["observation"]["features"]
@@ -471,16 +511,27 @@ def _export(arguments: list[str]) -> int:
     return 0
 
 
-def _import(arguments: list[str]) -> int:
-    import argparse
+def _import_parser() -> OptionParser:
+    parser = OptionParser("import")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a file of another library")
+    parser.add_argument("directory", type=Path, metavar="FOLDER", help="the agent's folder, which is written")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="what the model was trained with; see below")
+    parser.add_argument(
+        "--statistics",
+        type=Path,
+        metavar="FILE.npz",
+        help="mean and var that its observations were normalised with; without it the model's own, if it has any",
+    )
+    parser.add_argument(
+        "--ignore-clipping",
+        action="store_true",
+        help="import it although normalised observations were clipped in training",
+    )
+    return parser
 
-    parser = argparse.ArgumentParser(prog="bbrgym import", add_help=False)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("settings", nargs="*")
-    parser.add_argument("--statistics", type=Path)
-    parser.add_argument("--ignore-clipping", action="store_true")
-    options = parser.parse_intermixed_args(arguments)
+
+def _import(arguments: list[str]) -> int:
+    options = _import_parser().parse_intermixed_args(arguments)
     if bad := [setting for setting in options.settings if "=" not in setting]:
         raise ValueError(
             f"give settings as key=value, got {bad[0]!r}: bbrgym import MODEL FOLDER observation.history=3"
@@ -519,22 +570,31 @@ def _call(module: str, function: str, *arguments: Any) -> Any:
 def _header(arguments: list[str]) -> int:
     from bbrgym.baselines.controller_file import HEADER
 
-    if arguments:
-        raise ValueError(f"bbrgym header takes no arguments, got {' '.join(arguments)}")
+    OptionParser("header").parse_args(arguments)
     print(HEADER)
     return 0
 
 
-def _ui(arguments: list[str]) -> int:
-    import argparse
+def _server_parser(command: str, port: int) -> OptionParser:
+    """Return the parser of a command that serves what a folder's runs/ has."""
+    parser = OptionParser(command)
+    parser.add_argument("--port", type=int, default=port, metavar="N", help="TCP port on this machine")
+    parser.add_argument("--root", type=Path, default=Path(), metavar="FOLDER", help="folder that has runs/")
+    return parser
 
-    parser = argparse.ArgumentParser(prog="bbrgym ui", add_help=False)
-    parser.add_argument("--port", type=int, default=5000)
-    parser.add_argument("--root", default=None)
-    options = parser.parse_args(arguments)
-    if options.root is not None and not Path(options.root).is_dir():
+
+def _served(command: str, arguments: list[str]) -> Namespace:
+    parser = COMMANDS[command].parser
+    assert parser is not None
+    options = parser().parse_args(arguments)
+    if not options.root.is_dir():
         raise ValueError(f"--root must be a folder that has runs/, and there is no '{options.root}'")
     check_port(options.port)
+    return options
+
+
+def _ui(arguments: list[str]) -> int:
+    options = _served("ui", arguments)
     from bbrgym.agents.mlflow_store import run_ui
 
     # Otherwise its first page is that of language models.
@@ -544,15 +604,7 @@ def _ui(arguments: list[str]) -> int:
 
 
 def _lab(arguments: list[str]) -> int:
-    import argparse
-
-    parser = argparse.ArgumentParser(prog="bbrgym lab", add_help=False)
-    parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--root", type=Path, default=Path())
-    options = parser.parse_args(arguments)
-    if not options.root.is_dir():
-        raise ValueError(f"--root must be a folder that has runs/, and there is no '{options.root}'")
-    check_port(options.port)
+    options = _served("lab", arguments)
     from bbrgym import lab
 
     with lab.make_server(root=options.root, port=options.port) as server:
@@ -621,19 +673,33 @@ def _overview() -> str:
 def help_text(name: str, arguments: Sequence[str] = ()) -> str:
     """Return the help of a command, with the values of the configuration that the arguments choose from groups."""
     command = COMMANDS[name]
-    lines = [f"bbrgym {name}: {command.summary}", "", *_wrap(command.text)]
+    examples = ["", "examples:"] if command.examples else []
+    for example in command.examples:
+        examples += " \\\n".join(_wrap(example, "  ", "      ", room=2)).split("\n")
+    lines = [*_wrap(f"bbrgym {name}: {command.summary}"), "", *_wrap(command.text)]
+    if command.parser is None:
+        lines += examples  # first, because they are what most readers want
+    if command.parser is not None:
+        parser = command.parser()
+        parser.description = "\n".join(lines)
+        if command.has_output_options:
+            for option, meaning in OPTIONS.items():
+                parser.add_argument(option, action="store_true", help=meaning)
+        lines = [parser.format_help().rstrip()]
     if command.groups:
         lines += ["", "groups (group=choice):"]
+        width = max(map(len, command.groups)) + 2
         for group in command.groups:
-            lines += _wrap(", ".join(choices(group)), f"  {group:<12}", " " * 14)
+            lines += _wrap(", ".join(choices(group)), f"  {group:<{width}}", " " * (width + 2))
     if command.details is not None:
         lines += ["", command.details()]
-    settings = ("settings (key=value):", _settings(command, arguments))
-    options = [f"{name:<9}{text}" for name, text in OPTIONS.items()] if command.has_output_options else []
-    for title, entries in (settings, ("options:", options), ("examples:", command.examples)):
-        if entries:
-            lines += ["", title, *(f"  {entry}" for entry in entries)]
-    if command.groups:
+    if settings := _settings(command, arguments):
+        lines += ["", "settings (key=value):", *_table(settings)]
+    if command.parser is None and command.has_output_options:
+        lines += ["", "options:", *_table(OPTIONS.items())]
+    if command.parser is not None:
+        lines += examples
+    if command.groups and command.parser is None:
         lines += [
             "",
             *_wrap(
@@ -645,33 +711,49 @@ def help_text(name: str, arguments: Sequence[str] = ()) -> str:
     return "\n".join(lines)
 
 
-def _settings(command: Command, arguments: Sequence[str]) -> Sequence[str]:
-    """Return the settings of a command's help with the values that they have by default."""
-    if not any("{}" in entry for entry in command.settings):
-        return command.settings
-    from hydra import compose, initialize_config_module
-    from omegaconf import OmegaConf
+def _settings(command: Command, arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the settings of a command's help, with the values that they have by default, and what they mean."""
+    composed: Any = None
+    if any("{}" in entry for entry in command.settings):
+        from hydra import compose, initialize_config_module
+        from omegaconf import OmegaConf
 
-    config_name, *added = command.config
-    pairs = ((one, *one.partition("=")[::2]) for one in arguments)
-    chosen = [one for one, group, choice in pairs if group in command.groups and choice in choices(group)]
-    with initialize_config_module("bbrgym.conf", version_base="1.3"):
-        composed = compose(config_name, [*added, *chosen])
+        config_name, *added = command.config
+        pairs = ((one, *one.partition("=")[::2]) for one in arguments)
+        chosen = [one for one, group, choice in pairs if group in command.groups and choice in choices(group)]
+        with initialize_config_module("bbrgym.conf", version_base="1.3"):
+            composed = compose(config_name, [*added, *chosen])
     rows = []
     for entry in command.settings:
-        key, _, text = entry.partition("=")
-        value, _, text = text.partition(" ")
+        setting, _, text = entry.partition(" ")
+        key, _, value = setting.partition("=")
         if value == "{}":
             found = OmegaConf.select(composed, key)
             plain = OmegaConf.to_container(found) if OmegaConf.is_config(found) else found
             value = json.dumps(plain, separators=(",", ":"))
-        rows.append((f"{key}={value}", text.strip()))
-    width = max(len(setting) for setting, _ in rows)
-    return [f"{setting:<{width}}  {text}" for setting, text in rows]
+        rows.append((f"{key}={value}", text))
+    return rows
 
 
-def _wrap(text: str, first: str = "", other: str = "") -> list[str]:
-    return textwrap.wrap(text, 100, initial_indent=first, subsequent_indent=other, break_on_hyphens=False)
+def _table(rows: Iterable[tuple[str, str]]) -> list[str]:
+    """Return lines of names and their texts, which begin below each other."""
+    rows = list(rows)
+    width = min(max(len(name) for name, _ in rows), 38) + 4
+    lines = []
+    for name, text in rows:
+        if len(name) + 4 > width:
+            lines += [f"  {name}", *_wrap(text, " " * width, " " * width)]
+        else:
+            lines += _wrap(text, f"  {name}".ljust(width), " " * width)
+    return lines
+
+
+def _wrap(text: str, first: str = "", other: str = "", room: int = 0) -> list[str]:
+    """Return a text as lines that fit the terminal, with some room at their ends."""
+    width = min(get_terminal_size().columns, 100) - room
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=other, break_on_hyphens=False, break_long_words=False
+    )
 
 
 BENCHMARKS = Path("runs/benchmark")
@@ -746,21 +828,10 @@ COMMANDS: dict[str, Command] = {
     "score": Command(
         "judge one algorithm, policy, model, Python callable or C file, in a minute",
         _score,
-        "bbrgym score WHAT [name=number ...] runs WHAT in 114 scenarios that are drawn for this run, beside every "
-        "published algorithm, and judges it by twelve criteria of RFC 9743. Code in C and in Python runs in confined "
-        "processes (docs/score.md). WHAT is the name of an algorithm, a training run, policy.npz, a model of "
-        "Stable-Baselines3, CleanRL or ONNX, module:callable, or a C file; name=number sets parameters of algorithms "
-        "and C files. --engine linux judges it by twelve criteria in real time on this machine's network stack, in "
-        "minutes; WHAT can then be linux-cubic, or a YAML file of the two commands of a stack (docs/stacks.md).",
-        settings=(
-            "--engine linux   in real time, on this machine's network stack",
-            "--seed N         repeat the scenarios of a score",
-            "--at-least 0.9   exit with 1 below this score",
-            "--html FILE      write the page",
-            "--only NAME      replay one scenario; in linux: one criterion",
-            "--full           twice the scenarios, and RFC 9743 as a whole; in linux: three runs each",
-            "--no-rfc9743     without RFC 9743",
-        ),
+        "Run WHAT in 114 scenarios that are drawn for this run, beside every published algorithm, and judge it by "
+        "twelve criteria of RFC 9743. Code in C and in Python runs in confined processes (docs/score.md). "
+        "--engine linux judges it by twelve criteria in real time on this machine's network stack, in minutes.",
+        parser=_score_parser,
         examples=(
             "bbrgym score examples/aimd.c",
             "bbrgym score bbr3 --seed 7 --html bbr3.html",
@@ -775,14 +846,14 @@ COMMANDS: dict[str, Command] = {
         partial(_call, "benchmark.trace_sets", "run_traces"),
         "Without a folder: where the public sets are, their formats and licences, and how to cite them. With one: what "
         "`bbrgym benchmark experiment=traces folder=FOLDER` reads, and why it leaves files out (docs/traces.md).",
-        settings=("--synthetic   write the synthetic set into the folder first", "--seed 1      decides the set"),
+        parser=partial(_call, "benchmark.trace_sets", "traces_parser"),
         examples=("bbrgym traces", "bbrgym traces mahimahi/traces", "bbrgym traces --synthetic synthetic --seed 3"),
     ),
     "report": Command(
         "write the report of a benchmark again",
         _report,
-        "Of the given folder, or of the newest one in runs/benchmark. The benchmark may be unfinished.",
-        settings=("--export   also write its tables as CSV and LaTeX and its plots as PDF, into FOLDER/paper",),
+        "The benchmark may be unfinished.",
+        parser=_report_parser,
         examples=("bbrgym report", "bbrgym report runs/benchmark/rtt_fairness --export"),
     ),
     "export": Command(
@@ -791,6 +862,7 @@ COMMANDS: dict[str, Command] = {
         "The model maps observations to actions; the states of a recurrent agent are inputs and outputs. Its metadata "
         "describe observations and actions. The header (C99 and C++) maps what a sender measured to gains; its names "
         "begin with the file's. Both have the facts of the model card (docs/policy.md).",
+        parser=_export_parser,
         examples=(
             "bbrgym export runs/train/2026-01-31_12-00-00_ppo-1 agent.onnx",
             "bbrgym export runs/train/2026-01-31_12-00-00_ppo-1 policy.h",
@@ -799,16 +871,15 @@ COMMANDS: dict[str, Command] = {
     "import": Command(
         "turn a model of another library into an agent: Stable-Baselines3, CleanRL, ONNX",
         _import,
-        "bbrgym import MODEL FOLDER [key=value ...] writes the agent's folder, for evaluate, benchmark, export and "
-        "Flow('policy'). Give the observation, the action and the step that the model was trained with, if they are "
-        "not the defaults. Nothing in the file is executed (docs/import.md).",
+        "Write the agent's folder, for evaluate, benchmark, export and Flow('policy'). Give the observation, the "
+        "action and the step that the model was trained with, if they are not the defaults. Nothing in the file is "
+        "executed (docs/import.md).",
+        parser=_import_parser,
         groups=("observation", "action", "env", "experiment"),
         settings=(
-            "observation.features=[…]   what it observes; observation.history=3",
-            "action.cwnd_gain=[0.5,4]   the bounds of its gains; action.pacing_gain, action.cwnd_scale",
-            "env.step_ms=100            time between decisions",
-            "--statistics FILE.npz      mean and var that its observations were normalised with",
-            "--ignore-clipping          although normalised observations were clipped in training",
+            "observation.features=[…] what it observes; observation.history=3",
+            "action.cwnd_gain=[0.5,4] the bounds of its gains; action.pacing_gain, action.cwnd_scale",
+            "env.step_ms=100 time between decisions",
         ),
         examples=(
             "bbrgym import model.zip agents/sb3",
@@ -835,21 +906,7 @@ COMMANDS: dict[str, Command] = {
         "Send zeros over UDP to `bbrgym receive` at HOST:PORT, or over TCP to any receiver, and print a line per "
         "interval, as iperf3 does. "
         "The transfer is what the receiver has acknowledged. The exit status is 1 if its report at the end is missing.",
-        settings=(
-            "--algorithm NAME        policy by default; bbrgym.controllers() has all",
-            "--parameters KEY=VALUE  of the algorithm, one or more",
-            "--policy PATH           a training run or an agent's folder; the shipped policy by default",
-            "--seconds S             how long; 10 by default, unless --bytes is given",
-            "--bytes N               how much",
-            "--packet-bytes 1000     payload of a packet; TCP finds its own",
-            "--transport kernel      TCP of this kernel with a policy's gains, or --algorithm agent (docs/kernel.md)",
-            "--ecn classic           send ECT(0); l4s: ECT(1); without it, no ECN",
-            "--interval 1            in s",
-            "--timeout 10            how long the receiver may be silent, in s",
-            "--seed N                of the algorithm; a random one by default",
-            "--json                  print one JSON document at the end",
-            "--rows FILE.parquet     write the rows as a trace",
-        ),
+        parser=partial(_call, "envs.linux.commands", "send_parser"),
         examples=(
             "bbrgym send 127.0.0.1:5201",
             "bbrgym send 192.0.2.1:5201 --algorithm bbr --seconds 30 --rows bbr.parquet",
@@ -861,15 +918,7 @@ COMMANDS: dict[str, Command] = {
         partial(_call, "envs.linux.commands", "run_receive"),
         "Receive one flow after another, and print a line per interval. Other senders are told that it is busy. "
         "Without --host, only this machine can send to it. A sender must prove its address first (docs/wire.md).",
-        settings=(
-            "--host 127.0.0.1  address to receive at; 0.0.0.0 and :: are all of this machine's",
-            "--port 5201       0 takes a free one",
-            "--once            end after one flow",
-            "--idle 600        end after so long without a flow, in s",
-            "--interval 1      in s",
-            "--timeout 10      a sender that is silent for so long is gone, in s",
-            "--json            print one JSON document at the end of each flow",
-        ),
+        parser=partial(_call, "envs.linux.commands", "receive_parser"),
         examples=("bbrgym receive --once", "bbrgym receive --host 0.0.0.0 --port 5201"),
     ),
     "header": Command(
@@ -877,35 +926,30 @@ COMMANDS: dict[str, Command] = {
         _header,
         "A C file that defines what bbrgym_controller.h describes is a controller (docs/score.md). It is compiled with "
         'cc -I"$(dirname "$(bbrgym header)")".',
+        parser=partial(OptionParser, "header"),
     ),
     "ns3": Command(
         "act as an ns3-gym simulation, for any agent that speaks its protocol",
         partial(_call, "envs.ns3gym.server", "serve"),
         "Connect to an ns3-gym agent that listens on this machine, and simulate one episode for it.",
-        settings=(
-            "--openGymPort=5555  port that the agent listens on",
-            "--simSeed=1         0 draws a new seed",
-            "--stepMs=100        simulated time between decisions",
-            "--scenario=FILE     YAML or JSON, with the fields of conf/scenario",
-            "--KEY=VALUE         a field of the scenario: --rate_mbps=20 --duration_s=60",
-        ),
+        parser=partial(_call, "envs.ns3gym.server", "ns3_parser"),
         examples=("bbrgym ns3 --openGymPort=5555 --simSeed=1 --rate_mbps=20",),
         details=partial(_call, "envs.ns3gym.server", "describe_messages"),
     ),
     "ui": Command(
         "view tracked runs in MLflow, from this machine only",
         _ui,
-        "Serve runs/mlflow.db at http://127.0.0.1:5000.",
-        settings=("--port 5000", "--root DIR   folder that has runs/; the current one by default"),
+        "Serve runs/mlflow.db.",
+        parser=partial(_server_parser, "ui", 5000),
         examples=("bbrgym ui --port 5001",),
     ),
     "lab": Command(
         "open the playground on this machine, with its saved runs",
         _lab,
-        "Serve the page that `make playground` built at http://127.0.0.1:8000 (docs/playground.md); wheels have it, "
-        "too. It lists the traces of evaluations and benchmarks in runs/, and simulates the same scenarios beside "
-        "them. Drop a saved trace, or a file of rates, on it.",
-        settings=("--port 8000  0 takes a free one", "--root DIR   folder that has runs/; the current one by default"),
+        "Serve the page that `make playground` built (docs/playground.md); wheels have it, too. It lists the "
+        "traces of evaluations and benchmarks in runs/, and simulates the same scenarios beside them. Drop a saved "
+        "trace, or a file of rates, on it.",
+        parser=partial(_server_parser, "lab", 8000),
         examples=("bbrgym lab --port 8001",),
     ),
 }

@@ -56,13 +56,30 @@ def test_without_arguments_it_names_every_command(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_with_its_groups(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help_with_its_groups(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert main([name, "-h"]) == 0
     text = capsys.readouterr().out
-    assert max(map(len, text.splitlines())) <= 110
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+    assert main(["help", name]) == 0
+    assert capsys.readouterr().out == text
     assert [group for group in COMMANDS[name].groups if f"  {group}" not in text] == []
     for group in set(COMMANDS[name].groups) & {"agent", "experiment"}:
         assert [choice for choice in choices(group) if choice not in text] == []
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.parser])
+def test_help_shows_the_default_of_every_option(name: str) -> None:
+    parse = COMMANDS[name].parser
+    assert parse is not None
+    parser = parse()
+    text = " ".join(parser.format_help().split())
+    needed = {"score": ["x"], "export": ["x", "y"], "import": ["x", "y"], "send": ["x"]}.get(name, [])
+    for option, value in vars(parser.parse_args(needed)).items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            assert f"(default: {value})" in text, option
 
 
 @pytest.mark.parametrize(
@@ -332,6 +349,9 @@ def test_a_shell_completes_commands_options_and_overrides() -> None:
     lines = {
         "bbrgym trai": ["train"],
         "bbrgym train --q": ["--quiet"],
+        "bbrgym help sco": ["score"],
+        "bbrgym send --tr": ["--transport"],
+        "bbrgym score --at": ["--at-least"],
         "bbrgym train --json agent=s": ["agent=sac"],
         "bbrgym evaluate agent_p": ["agent_path="],
         "bbrgym benchmark experiment=paper/acw-j": ["experiment=paper/acw-jain"],

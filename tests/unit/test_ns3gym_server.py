@@ -234,7 +234,7 @@ def test_nobody_listening_is_an_error(
 
 
 def parsed(*argv: str) -> Scenario:
-    return server._scenario(server._parser(5555).parse_args(argv))
+    return server._scenario(server.ns3_parser().parse_args(argv))
 
 
 def test_the_scenario_is_read_from_a_file_and_the_arguments(tmp_path: Path) -> None:

@@ -1,0 +1,21 @@
+"""The options of a command: each is said once, with its default, and the command's help is made of it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+class OptionParser(argparse.ArgumentParser):
+    """Parse a command's arguments. Its help adds each option's default to what the option says of itself."""
+
+    def __init__(self, command: str) -> None:
+        super().__init__(
+            prog=f"bbrgym {command}", formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        )
+
+    def add_argument(self, *names: str, **settings: Any) -> argparse.Action:  # type: ignore[override]
+        """Add an argument; one without a default says in its help what happens without it."""
+        if settings.get("default") not in (None, False, [], argparse.SUPPRESS):
+            settings["help"] += " (default: %(default)s)"
+        return super().add_argument(*names, **settings)
