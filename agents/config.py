@@ -70,8 +70,6 @@ class PPOConfig:
     clip_range: float = 0.2
     target_kl: float | None = 0.03
     max_grad_norm: float = 0.5
-    team_reward: bool = True
-    noise_correlation: float = 0.95
     std: float = 0.15
     net_arch: tuple[int, ...] = (32, 32)
     critic_arch: tuple[int, ...] = (32, 32)
@@ -86,10 +84,7 @@ class PPOConfig:
             check_number(f"agent.{name}", getattr(self, name), at_least=1 / MOST, at_most=MOST)
         check_number("agent.target_kl", self.target_kl, above=0, or_none=True)
         check_number("agent.gamma", self.gamma, at_least=0, below=1)
-        for name in ("gae_lambda", "noise_correlation"):
-            check_number(f"agent.{name}", getattr(self, name), at_least=0, at_most=1)
-        if not isinstance(self.team_reward, bool):
-            raise ValueError(f"agent.team_reward must be true or false, got {self.team_reward!r}")
+        check_number("agent.gae_lambda", self.gae_lambda, at_least=0, at_most=1)
         _check_networks(self, "net_arch", "critic_arch")
 
 

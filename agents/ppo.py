@@ -1,15 +1,16 @@
 """Proximal policy optimisation for flows that share a link (Schulman et al. 2017, arXiv:1707.06347).
 
-The effect of an action on the queue and on the shares takes many steps, and reaches all flows of the link. Therefore:
+What differs from the plain algorithm:
 
-* The noise of a flow lasts: it is an AR(1) process with the correlation `noise_correlation` from step to step, reset at
-  the start of an episode. Noise that is new in every step is averaged away by the window and the queue. An action's
-  probability is that of its marginal distribution, a normal one. Its standard deviation is constant: a learned one
-  shrinks, and then updates of the same size change the policy too much.
-* The reward of a flow is the mean of all agents' on its link (`team_reward`).
+* Flows come and go, so only steps count in which the flow took part.
+* The standard deviation of an action is constant. A learned one shrinks, and then updates of the same size change the
+  policy too much.
+* The reward of a flow is the mean of all agents' on its link, because an action reaches all of them. The noise of a
+  flow is an AR(1) process with the correlation `NOISE_CORRELATION` from step to step, reset at the start of an episode;
+  an action's probability is that of its marginal distribution, a normal one. Neither made a measured difference with
+  actions in packets (docs/decisions/0011-our-own-ppo.md), so neither is a setting.
 * Actor and critic share no parameters, so each learns in a thread of its own. Targets of the critic are normalised by
   the running mean and standard deviation of returns (Yu et al. 2022, arXiv:2103.01955).
-* Only steps count in which the flow took part.
 
 Importing it loads torch.
 """
@@ -40,6 +41,9 @@ from bbrgym.checks import check_integer
 from bbrgym.envs.episode import Episodes
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.rollouts import Rollout, roll, roll_steps
+
+NOISE_CORRELATION: Final = 0.95
+"""Of the exploration, from step to step: it lasts about 20 steps."""
 
 OUTPUT_SCALE: Final = 0.1
 """Scale of the actor's last layer at the start: its first actions are close to the middle."""
@@ -159,18 +163,17 @@ class PPO(Learner):
 
     def _roll(self, steps: int) -> tuple[Rollout, Array]:
         """Return a rollout of so many steps and the noise in its actions, in standard deviations."""
-        correlation = self._config.noise_correlation
         noise = np.concatenate([self._noise, self._noise_rng.standard_normal((steps, *self._noise.shape[1:]))])
-        noise[1:] *= math.sqrt(1.0 - correlation**2)
+        noise[1:] *= math.sqrt(1.0 - NOISE_CORRELATION**2)
         for before, after in itertools.pairwise(noise):
-            after += correlation * before
+            after += NOISE_CORRELATION * before
         std = np.float32(self._config.std)
         scaled = std * noise[:-1].astype(np.float32)
 
         def renew(step: int, flows: npt.NDArray[np.intp]) -> None:
             """Replace the noise of an episode that begins: what another start changes decays step by step."""
             fresh = self._noise_rng.standard_normal((len(flows), 2))
-            decay = correlation ** np.arange(len(noise) - step)
+            decay = NOISE_CORRELATION ** np.arange(len(noise) - step)
             noise[step:, flows] += decay[:, np.newaxis, np.newaxis] * (fresh - noise[step, flows])
             scaled[step:, flows] = std * noise[step:-1, flows]
 
@@ -217,9 +220,7 @@ class PPO(Learner):
         }
 
     def _rewards(self, rollout: Rollout) -> Array:
-        """Return the rewards of flows, or of all agents of their link, shape (T, M)."""
-        if not self._config.team_reward:
-            return rollout.rewards
+        """Return the mean reward of all agents of each flow's link, shape (T, M)."""
         shape = (len(rollout.rewards), self._engines, -1)
         total = np.where(rollout.took_part, rollout.rewards, 0.0).reshape(shape).sum(axis=2)
         count = rollout.took_part.reshape(shape).sum(axis=2)

@@ -248,14 +248,14 @@ def test_outputs_are_tried_before_the_work(
 
 
 def test_an_environment_variable_is_a_number_in_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"SEED": "5", "STEPS": "64", "TEAM": "true"}.items():
+    for name, value in {"SEED": "5", "STEPS": "64", "ACTIVATION": "relu"}.items():
         monkeypatch.setenv(name, value)
-    given = ["seed=${oc.env:SEED}", "train.total_steps=${oc.env:STEPS}", "agent.team_reward=${oc.env:TEAM}"]
+    given = ["seed=${oc.env:SEED}", "train.total_steps=${oc.env:STEPS}", "agent.activation_fn=${oc.env:ACTIVATION}"]
     assert main(["train", *SMALL, *given]) == 0
     record = read_run(only_run("train"))
     assert record is not None
     params = record["params"]
-    assert (params["seed"], params["train"]["total_steps"], params["agent"]["team_reward"]) == (5, 64, True)
+    assert (params["seed"], params["train"]["total_steps"], params["agent"]["activation_fn"]) == (5, 64, "relu")
     monkeypatch.setenv("STEPS", "96")
     monkeypatch.setenv("RUN", str(only_run("train")))
     assert main(["train", "train.resume=${oc.env:RUN}", "train.total_steps=${oc.env:STEPS}"]) == 0

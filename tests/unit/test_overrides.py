@@ -168,7 +168,7 @@ def test_every_group_can_be_deleted_or_the_error_says_what_needs_it() -> None:
         ("seed", "7", 7),
         ("train.total_steps", "1e6", 1e6),
         ("agent.gamma", "0.9", 0.9),
-        ("agent.team_reward", "false", False),
+        ("flag", "false", False),
         ("train.max_minutes", "null", None),
         ("agent.net_arch", "[8,8]", [8, 8]),
         ("scenario.flows.0.rtt_ms", "40", 40),

@@ -440,7 +440,6 @@ def test_two_trainings_cannot_use_one_folder(tmp_path: Path) -> None:
         ({"agent": CMA | {"sigma": 1e300}}, r"agent\.sigma must be in \[1e-06, 1e\+06\], got 1e\+300"),
         ({"agent": CMA | {"init_std": 1e39}}, r"agent\.init_std must be in .*, got 1e\+39"),
         ({"tracking": {"backend": "mlflow", "root": "~nobodyatall"}}, "tracking.root: no home folder is known"),
-        ({"agent": PPO | {"team_reward": "no"}}, r"agent\.team_reward must be true or false, got 'no'"),
         ({"agent": SAC | {"policy_kwargs": {"activation_fn": "gelu"}}}, "unknown activation_fn 'gelu'"),
         ({"agent": SAC | {"policy_kwargs": {"depth": 3}}}, "refuses its arguments: .*depth"),
         ({"seed": -1}, r"seed must be .*\[0, 2\*\*31\), got -1"),
