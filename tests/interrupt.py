@@ -1,8 +1,8 @@
 """Interrupt every command at several moments.
 
-A moment is an event: the process has loaded NumPy or PyTorch, has printed its first line, or has written a file. Each
-command must then end with one line, status 130 after SIGINT and 143 after SIGTERM, no traceback, no process left, and
-only whole files. At the moment "twice", the signal comes again while the command ends.
+A moment is an event: the process has loaded an extension module, has printed its first line, or has written a file.
+Each command must then end with one line, status 130 after SIGINT and 143 after SIGTERM, no traceback, no process left,
+and only whole files. At the moment "twice", the signal comes again while the command ends.
 """
 
 import json
@@ -32,7 +32,7 @@ class Case:
     Attributes:
         command: what follows `python -m`.
         file: pattern of a file or folder that appears while it works; None if it writes none.
-        module: part of the name of an extension module that it loads while it starts; the other moment is NumPy.
+        module: part of the name of an extension module that it loads while it starts.
         has_output: whether it prints a line before it ends.
         resumption: how its line ends, once the file has appeared, if the work can be resumed.
     """
@@ -49,8 +49,7 @@ class Case:
 
     @property
     def moments(self) -> tuple[str, ...]:
-        moments = ["numpy"]
-        moments += [self.module] if self.module else []
+        moments = [self.module] if self.module else []
         moments += ["line"] if self.has_output else []
         moments += [self.file] if self.file else []
         return (*moments, f"twice {moments[-1]}")
@@ -142,7 +141,7 @@ CASES = {
         resumption="`bbrgym train train.resume=run` resumes its training",
     ),
     "export": Case(("bbrgym.cli", "export", str(REFERENCE), "agent.onnx"), None, "onnx", has_output=False),
-    "send": Case(("bbrgym.cli", "send", "127.0.0.1:9", "--timeout=600"), has_output=False),
+    "send": Case(("bbrgym.cli", "send", "127.0.0.1:9", "--timeout=600"), None, "bbrgym/_linux", has_output=False),
     "receive": Case(("bbrgym.cli", "receive", "--port=0")),
     "ns3": Case(("bbrgym.cli", "ns3", "--openGymPort=5999", "--simSeed=0"), None, "_zmq"),
     "ui": Case(("bbrgym.cli", "ui", "--port=5998"), "runs/mlflow.db"),
@@ -196,7 +195,7 @@ def _has_come(moment: str, pid: int, folder: Path) -> bool:
         loaded = Path(f"/proc/{pid}/maps").read_text()
     except OSError:
         return True
-    return {"numpy": "_multiarray_umath"}.get(moment, moment) in loaded
+    return moment in loaded
 
 
 def _wrong_end(case: Case, number: signal.Signals, moment: str, status: int, folder: Path, earlier: str) -> list[str]:

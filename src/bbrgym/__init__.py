@@ -12,7 +12,6 @@ is imported.
 
 from __future__ import annotations
 
-from bbrgym import interruption  # noqa: F401  # isort: skip  # first: commands handle Ctrl-C from their first import on
 from typing import TYPE_CHECKING, Literal, overload
 
 from bbrgym.baselines.registry import controllers

@@ -1,33 +1,21 @@
-"""Ctrl-C and SIGTERM: a command ends with one line and exit status 130 or 143, whenever they come.
+"""Ctrl-C and SIGTERM: a command ends in order, with one line and exit status 130 or 143.
 
-The line says how the work is resumed, if it can be (`resumed_by`).
-
-A signal handler that raises an exception wherever the program happens to be is not enough. Libraries turn an exception
-in the middle of their import into another one, or swallow it, and so does Hydra while it opens a file; a second Ctrl-C
-would cut off the clean-up that the first one began; and what comes before the first or after the last line of a command
-would print a traceback. So
-
-* while a command starts and after it has ended, and during imports as long as nothing is in progress, it ends at once;
-* during other imports the signal waits until they are done; Hydra's opening of a file counts as an import;
-* otherwise it raises KeyboardInterrupt or SystemExit(143) once, in the main thread. A second signal changes nothing. A
-  third one ends the command at once, like SIGKILL: child processes end with it, and files are replaced as a whole.
-
-`bbrgym/__init__.py` imports this module first, so it imports nothing that takes time.
+The line says how the work is resumed, if it can be (`resumed_by`). In a command a signal raises KeyboardInterrupt or
+SystemExit(143) in the main thread. A second one changes nothing while the first one's exception is handled, so that it
+cuts off no clean-up. A third one ends the command at once, as SIGKILL does: child processes end with it, and files are
+replaced as a whole. While a command starts, before `run_interruptible`, Python's own handlers are in place.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from pathlib import PurePath
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 TERMINATED: Final = 128 + signal.SIGTERM
 """Exit status of what SIGTERM ended, as shells report it."""
@@ -36,94 +24,55 @@ SAME_COMMAND: Final = "the same command resumes it"
 """What `resumed_by` takes for work that its own command resumes."""
 
 _WORDS: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-_RETRY_S: Final = 0.05
-"""How often a signal that waits for an import is tried again."""
 
 
-class _Interruption:
-    """What this process knows about signals. Its attributes are reset by each command.
+class _Command:
+    """The command that runs in this process, if any.
 
     Attributes:
-        name: of the command, for its message.
+        name: for its message; empty if none runs.
         resumption: how its work is resumed, for its message.
-        pid: of the process that handles signals here; its forks do not.
-        received: the first signal.
-        repeated: how many came after it.
-        is_reported: the message is printed.
-        is_running: a command's own code runs.
-        in_progress: how many blocks are to end in order.
+        pid: of the process that it runs in; a fork of it has nothing to end in order.
+        received: the first signal that it got.
+        count: how many it got.
     """
 
-    def __init__(self) -> None:
-        self.name = ""
-        self.pid = os.getpid()
-        self.is_running = False
-        self.in_progress = 0
-        self.begin(self.name)
-
-    def begin(self, name: str, resumption: str = "") -> None:
+    def __init__(self, name: str = "", resumption: str = "") -> None:
         self.name = name
         self.resumption = resumption
+        self.pid = os.getpid()
         self.received: signal.Signals | None = None
-        self.repeated = 0
-        self.is_reported = False
+        self.count = 0
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal, as the module describes; in the main thread."""
-        if os.getpid() != self.pid:  # a fork, which has nothing to end in order
+        if os.getpid() != self.pid:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        if self.received is not None:
-            self.repeated += 1
-            if self.is_running and self.repeated == 1:
-                return
-            self.exit_now()
-        is_importing = _is_importing(frame)
-        if self.is_running and is_importing and self.in_progress:
-            self.send_again(number)
-            return
-        self.received = signal.Signals(number)
-        if not self.is_running or is_importing:
-            self.exit_now()
-        self.raise_again()
+        self.received = self.received or signal.Signals(number)
+        self.count += 1
+        if self.count > 2:
+            if os.isatty(1):
+                os.write(1, b"\x1b[?25h")  # a progress bar hides the cursor
+            os._exit(self.report())
+        if self.count == 1 or not _is_handling_a_signal():
+            self.raise_received()
 
-    def raise_again(self) -> NoReturn:
+    def raise_received(self) -> NoReturn:
         if self.received == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(TERMINATED)
 
     def report(self) -> int:
-        """Print the message, once, and return the exit status."""
+        """Print the message and return the exit status."""
         assert self.received is not None
-        if not self.is_reported:
-            self.is_reported = True
-            # Not by sys.stderr: the handler may have interrupted a write to it.
-            hint = f"; {self.resumption}" if self.resumption else ""
-            os.write(2, f"{self.name}: {_WORDS[self.received]}{hint}\n".encode(errors="replace"))
+        hint = f"; {self.resumption}" if self.resumption else ""
+        # Not by sys.stderr: the handler may have interrupted a write to it.
+        os.write(2, f"{self.name}: {_WORDS[self.received]}{hint}\n".encode(errors="replace"))
         return 128 + self.received
 
-    def exit_now(self) -> NoReturn:
-        with contextlib.suppress(Exception):  # it may be closed, or in the middle of a write
-            sys.stdout.flush()
-        status = 1
-        with contextlib.suppress(OSError):
-            if os.isatty(1):
-                os.write(1, b"\x1b[?25h")  # a progress bar hides the cursor
-            status = self.report()
-        os._exit(status)
 
-    def send_again(self, number: int) -> None:
-        timer = threading.Timer(_RETRY_S, self._send, (number,))
-        timer.daemon = True
-        timer.start()
-
-    def _send(self, number: int) -> None:
-        if not self.is_reported:  # else another signal has ended the command, and this one would find no handler
-            os.kill(self.pid, number)
-
-
-_THIS: Final = _Interruption()
+_command = _Command()
 
 
 def run_interruptible(name: str, command: Callable[[], int], resumption: str = "") -> int:
@@ -132,29 +81,24 @@ def run_interruptible(name: str, command: Callable[[], int], resumption: str = "
     It is 130 after Ctrl-C and 143 after SIGTERM, whatever the command did then. `name` and `resumption` (see
     `resumed_by`) are for the message.
     """
-    if not _is_main_thread() or _THIS.is_running:
+    global _command
+    if not _is_main_thread() or _command.name:
         return command()
-    _THIS.begin(name, resumption)
-    unraisable = sys.unraisablehook
-    status = None
-    with _restoring_handlers():
-        _install()
-        sys.unraisablehook = partial(_send_what_was_swallowed, unraisable)
-        _THIS.is_running = True
-        try:
-            status = command()
-            _THIS.is_running = False
-        except BaseException as error:
-            if _THIS.received is None and not isinstance(error, KeyboardInterrupt):
-                raise
-            _THIS.received = _THIS.received or signal.SIGINT
-        finally:
-            _THIS.is_running = False
-            sys.unraisablehook = unraisable
-    if _THIS.received is not None:
-        return _THIS.report()
-    assert status is not None
-    return status
+    this = _command = _Command(name, resumption)
+    try:
+        with _restoring_handlers() as numbers:
+            for number in numbers:
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as those of a background job are
+                    signal.signal(number, this.handle)
+            try:
+                status = command()
+            except BaseException as error:
+                if this.received is None and not isinstance(error, KeyboardInterrupt):
+                    raise
+                this.received = this.received or signal.SIGINT
+        return status if this.received is None else this.report()
+    finally:
+        _command = _Command()
 
 
 @contextmanager
@@ -163,11 +107,11 @@ def resumed_by(text: str) -> Iterator[None]:
 
     In a block within another one the clause of the outer one counts.
     """
-    before = _THIS.resumption
-    _THIS.resumption = before or text
+    before = _command.resumption
+    _command.resumption = before or text
     yield  # an exception may be a signal's, which is reported later
-    if _THIS.received is None:
-        _THIS.resumption = before
+    if _command.received is None:
+        _command.resumption = before
 
 
 @contextmanager
@@ -176,16 +120,10 @@ def ending_in_order() -> Iterator[None]:
 
     Unless the program around it handles SIGTERM already.
     """
-    is_unhandled = _is_main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if is_unhandled:
-        signal.signal(signal.SIGTERM, _terminate)
-    _THIS.in_progress += 1
-    try:
+    with _restoring_handlers() as numbers:
+        if signal.SIGTERM in numbers and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _terminate)
         yield
-    finally:
-        _THIS.in_progress -= 1
-        if is_unhandled:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager
@@ -200,28 +138,18 @@ def keeping_handlers() -> Iterator[None]:
         except SystemExit as error:
             if error.code != signal.SIGTERM:  # which is the status that Ray's handler exits with
                 raise
-            _THIS.received = _THIS.received or signal.SIGTERM
+            _command.received = _command.received or signal.SIGTERM
             raise SystemExit(TERMINATED) from error
 
 
 @contextmanager
 def deferring_signals() -> Iterator[None]:
-    """Deliver SIGINT and SIGTERM after the block, which their exceptions must not cut off; in the main thread.
-
-    The third one ends a command at once, as elsewhere.
-    """
+    """Deliver SIGINT and SIGTERM after the block, which their exceptions must not cut off; in the main thread."""
     arrived: list[int] = []
-
-    def defer(number: int, _: FrameType | None) -> None:
-        arrived.append(number)
-        if len(arrived) > 2 and _THIS.is_running:
-            _THIS.received = _THIS.received or signal.Signals(number)
-            _THIS.exit_now()
-
     try:
-        with _restoring_handlers() as before:
-            for number in before:
-                signal.signal(number, defer)
+        with _restoring_handlers() as numbers:
+            for number in numbers:
+                signal.signal(number, lambda number, _: arrived.append(number))
             yield
     finally:
         for number in arrived:
@@ -243,35 +171,12 @@ def shielding_children() -> Iterator[None]:
 
 def raise_if_interrupted() -> None:
     """Raise a signal's exception again. Call it with any other exception, which may be what a library made of it."""
-    if _THIS.is_running and _THIS.received is not None:
-        _THIS.raise_again()
-
-
-def _handle_from_the_start() -> None:
-    """Handle signals from now on if this process is a command: `bbrgym …` or `python -m bbrgym.cli|studies.…`."""
-    started = sys.argv[0] if getattr(sys, "argv", None) else ""
-    if started == "-m":  # Python is about to import the module's packages
-        module = sys.orig_argv[sys.orig_argv.index("-m") + 1]
-        package, _, name = module.partition(".")
-        if package not in ("bbrgym", "studies"):
-            return
-        _THIS.begin("bbrgym" if package == "bbrgym" else name)
-    elif PurePath(started).name == "bbrgym":
-        _THIS.begin("bbrgym")
-    else:
-        return
-    _install()
-
-
-def _install() -> None:
-    """Handle the signals that are not ignored, as those of a background job are."""
-    for number in _WORDS:
-        if signal.getsignal(number) not in (None, signal.SIG_IGN):  # None: not installed from Python
-            signal.signal(number, _THIS.handle)
+    if _command.received is not None:
+        _command.raise_received()
 
 
 @contextmanager
-def _restoring_handlers() -> Iterator[list[int]]:
+def _restoring_handlers() -> Iterator[list[signal.Signals]]:
     """Restore the signals' handlers after the block, which gets the signals; none outside the main thread."""
     handlers = {number: signal.getsignal(number) for number in _WORDS} if _is_main_thread() else {}
     # Python cannot restore what was not installed from it.
@@ -287,27 +192,13 @@ def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        file = frame.f_code.co_filename
-        # The second one closes in `finally` what it may not have opened, so that its caller sees another error.
-        if file.startswith("<frozen importlib") or file.endswith("/importlib_resources_config_source.py"):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _send_what_was_swallowed(otherwise: Callable[[Any], object], given: Any) -> None:
-    """Send a signal again whose exception was raised where Python ignores it, in a `__del__` for example."""
-    if _THIS.received is not None and isinstance(given.exc_value, KeyboardInterrupt | SystemExit):
-        number, _THIS.received = _THIS.received, None
-        _THIS.send_again(number)
-    else:
-        otherwise(given)
+def _is_handling_a_signal() -> bool:
+    """Return whether `except`, `finally` or `with` handles a signal's exception, or one that came of it."""
+    error = sys.exc_info()[1]
+    while error is not None and not isinstance(error, KeyboardInterrupt | SystemExit):
+        error = error.__context__
+    return error is not None
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     raise SystemExit(TERMINATED)
-
-
-_handle_from_the_start()
