@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -28,6 +30,15 @@ def choices(group: str) -> list[str]:
         f"{entry.name}/{choice}" for entry in entries if entry.is_dir() for choice in choices(f"{group}/{entry.name}")
     ]
     return [*(entry.name.removesuffix(".yaml") for entry in entries if entry.name.endswith(".yaml")), *nested]
+
+
+def description(group: str, choice: str) -> str:
+    """Return the first sentence of the comment that a choice's file begins with; an empty text if there is none."""
+    text = (resources.files(__name__) / group / f"{choice}.yaml").read_text(encoding="utf-8")
+    lines = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    words = " ".join(line.removeprefix("#").strip() for line in lines if not line.startswith("# @package"))
+    found = re.match(r".+?[.?!](?=\s|$)", words)
+    return found[0] if found else words
 
 
 def _groups(folder: Traversable, prefix: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -152,6 +153,47 @@ class Trace:
     timing: Mapping[str, float] = field(default_factory=dict)
     flaw: str | None = None
 
+    def __repr__(self) -> str:
+        """Return what was simulated and what each flow got, in a few lines of text."""
+        rows = [_HEADINGS, *self._flow_cells()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n  ".join([f"Trace: {self._describe()}", self.scenario.describe_link(), *lines, *self._left_out()])
+
+    def _repr_html_(self) -> str:
+        """Return the same as a table, for notebooks."""
+        rows = [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self._flow_cells()]
+        head = "".join(f"<th>{name}</th>" for name in _HEADINGS)
+        notes = [f"Trace: {self._describe()}", self.scenario.describe_link(), *self._left_out()]
+        return (
+            f"<div>{'<br>'.join(map(escape, notes))}</div>"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        )
+
+    def _describe(self) -> str:
+        end_s = float(self.time_s[-1]) if len(self.time_s) else 0.0
+        text = f"{self.engine}, seed {self.seed}, {end_s:.4g} s in {len(self.time_s)} steps of {self.step_ms:g} ms"
+        return text if self.flaw is None else f"{text}; flaw: {self.flaw}"
+
+    def _flow_cells(self) -> list[tuple[str, ...]]:
+        """Return the first flows with their means over the whole run, as texts."""
+        if not len(self.time_s):
+            return []
+        return [
+            (
+                str(index),
+                flow.algorithm,
+                f"{flow.rtt_ms:g} ms",
+                "-" if math.isnan(flow.throughput_mbps) else f"{flow.throughput_mbps:.3g} Mbit/s",
+                "-" if math.isnan(flow.rtt_mean_ms) else f"{flow.rtt_mean_ms:.3g} ms",
+            )
+            for index, flow in enumerate(self.summary().flows[:_MOST_SHOWN])
+        ]
+
+    def _left_out(self) -> list[str]:
+        more = len(self.scenario.flows) - _MOST_SHOWN
+        return [f"and {more} more flows"] if more > 0 else []
+
     @cached_property
     def rows(self) -> pd.DataFrame:
         """One row per step and flow: `time_s`, `flow`, `algorithm`, every flow column, and the link's as `link_…`."""
@@ -256,6 +298,11 @@ class Trace:
                 marks=_count(link[:, of_link("marks")].sum() if self.scenario.has_ecn else math.nan),
             ),
         )
+
+
+_HEADINGS: Final = ("flow", "algorithm", "base RTT", "throughput", "mean RTT")
+_MOST_SHOWN: Final = 8
+"""Flows in the text of a trace."""
 
 
 def jain_index(throughputs: npt.NDArray[np.float64]) -> float:

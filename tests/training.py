@@ -34,6 +34,19 @@ SAC: dict[str, Any] = {
     "batch_size": 16,
     "policy_kwargs": {"net_arch": [8]},
 }
+SMALL = [
+    "engine.name=fake",
+    "scenario=single",
+    "scenario.duration_s=2",
+    "tracking=none",
+    "agent.n_steps=32",
+    "agent.batch_size=32",
+    "agent.n_epochs=1",
+    "train=default",
+    "train.total_steps=64",
+    "train.eval_episodes=1",
+]
+"""Overrides of `bbrgym train`."""
 AGENTS: dict[str, dict[str, Any]] = {"ppo": PPO, "sac": SAC}
 CONFIG: dict[str, Any] = {
     "scenario": SCENARIO,

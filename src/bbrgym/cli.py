@@ -9,24 +9,24 @@ import logging
 import os
 import re
 import sys
-import textwrap
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module, metadata, resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
+from bbrgym.baselines import registry
 from bbrgym.checks import check_integer, check_name, check_number, read_parameters
 from bbrgym.conf import choices
 from bbrgym.envs.engine import EngineError
 from bbrgym.files import check_file, check_folder, is_local, open_folder
 from bbrgym.hydra_task import Task, add_overrides, complete_with_hydra, run_explained, run_with_hydra
 from bbrgym.interruption import SAME_COMMAND, resumed_by, run_interruptible
+from bbrgym.layout import name_table, wrap
 from bbrgym.options import OptionParser
 from bbrgym.output import (
     NO_READER,
@@ -34,6 +34,7 @@ from bbrgym.output import (
     discard_output,
     has_no_reader,
     is_json,
+    is_quiet,
     prepare_output,
     printing,
     tell,
@@ -96,6 +97,9 @@ def _main(arguments: Sequence[str] | None) -> int:
         if any(argument in ("-h", "--help") for argument in rest):
             print(help_text(given[0], rest))
             return 0
+        for place, argument in enumerate(rest):
+            if (key := _key_of_latest(given[0], argument)) is not None:
+                rest[place] = key + _latest(is_to_resume=key == "train.resume=")
         _check_experiments(given[0], rest)
         if "--json" in options and {"-m", "--multirun"}.intersection(rest):
             raise ValueError("--json is for one run, not for the jobs of -m")
@@ -103,6 +107,36 @@ def _main(arguments: Sequence[str] | None) -> int:
 
     with printing(options):
         return run_explained("bbrgym", run)
+
+
+_TAKES_RUNS = ("simulate", "score", "export")
+"""Commands whose words can be trainings."""
+_RUN_KEYS = ("agent_path=", "benchmark.agent=", "train.resume=", "agent.adds_to=")
+"""Settings that are trainings."""
+
+
+def _key_of_latest(command: str, argument: str) -> str | None:
+    """Return what stands before `latest` in an argument that means the newest training; None in any other."""
+    key = argument.removesuffix("latest")
+    is_run = key in _RUN_KEYS or (not key and command in _TAKES_RUNS)
+    return key if is_run and key != argument else None
+
+
+def _latest(is_to_resume: bool) -> str:
+    from bbrgym.agents.saved_runs import latest_training
+
+    directory = latest_training(is_to_resume=is_to_resume)
+    if not is_quiet():
+        print(f"latest: {directory}", file=sys.stderr)
+    return str(directory)
+
+
+def _run_completions(command: str, word: str) -> list[str]:
+    """Return the trainings that a word can become."""
+    from bbrgym.agents.saved_runs import LATEST, trainings
+
+    key = "" if command in _TAKES_RUNS else next((one for one in _RUN_KEYS if word.startswith(one)), None)
+    return [] if key is None else [f"{key}{run}" for run in (LATEST, *trainings())]
 
 
 def _complete(arguments: list[str]) -> int:
@@ -133,6 +167,10 @@ def _complete(arguments: list[str]) -> int:
             found += OPTIONS
         if command.groups:
             found += ["--multirun", "--cfg", "--config-dir", "--hydra-help"]
+    elif command is not None and (runs := _run_completions(before[1], word)):
+        found = runs if before[1] == "export" or not command.parser else [*registry.controllers(), *runs]
+    elif command is not None and before[1] == "list":
+        found = [*import_module("bbrgym.listing").KINDS]
     elif command is not None and command.groups:
         # Without the options that are not Hydra's.
         os.environ["COMP_LINE"] = " ".join([*(one for one in before[1:] if one not in OPTIONS), word])
@@ -482,7 +520,7 @@ def _report(arguments: list[str]) -> int:
 
 def _export_parser() -> OptionParser:
     parser = OptionParser("export")
-    parser.add_argument("agent", metavar="RUN", help="a training run, or an agent's folder")
+    parser.add_argument("agent", metavar="RUN", help="a training run, or an agent's folder; latest is the newest run")
     parser.add_argument("file", type=Path, metavar="FILE", help="NAME.onnx or NAME.h")
     return parser
 
@@ -675,8 +713,8 @@ def help_text(name: str, arguments: Sequence[str] = ()) -> str:
     command = COMMANDS[name]
     examples = ["", "examples:"] if command.examples else []
     for example in command.examples:
-        examples += " \\\n".join(_wrap(example, "  ", "      ", room=2)).split("\n")
-    lines = [*_wrap(f"bbrgym {name}: {command.summary}"), "", *_wrap(command.text)]
+        examples += " \\\n".join(wrap(example, "  ", "      ", room=2)).split("\n")
+    lines = [*wrap(f"bbrgym {name}: {command.summary}"), "", *wrap(command.text)]
     if command.parser is None:
         lines += examples  # first, because they are what most readers want
     if command.parser is not None:
@@ -690,19 +728,19 @@ def help_text(name: str, arguments: Sequence[str] = ()) -> str:
         lines += ["", "groups (group=choice):"]
         width = max(map(len, command.groups)) + 2
         for group in command.groups:
-            lines += _wrap(", ".join(choices(group)), f"  {group:<{width}}", " " * (width + 2))
+            lines += wrap(", ".join(choices(group)), f"  {group:<{width}}", " " * (width + 2))
     if command.details is not None:
         lines += ["", command.details()]
     if settings := _settings(command, arguments):
-        lines += ["", "settings (key=value):", *_table(settings)]
+        lines += ["", "settings (key=value):", *name_table(settings)]
     if command.parser is None and command.has_output_options:
-        lines += ["", "options:", *_table(OPTIONS.items())]
+        lines += ["", "options:", *name_table(OPTIONS.items())]
     if command.parser is not None:
         lines += examples
     if command.groups and command.parser is None:
         lines += [
             "",
-            *_wrap(
+            *wrap(
                 "--config-dir DIR adds your own groups and choices. --cfg job prints the configuration without "
                 "running anything. -m runs every combination of key=a,b, with hydra/launcher=local several at a time "
                 "(docs/sweeps.md). --hydra-help lists more. BBRGYM_DEBUG=1 shows tracebacks."
@@ -735,27 +773,6 @@ def _settings(command: Command, arguments: Sequence[str]) -> list[tuple[str, str
     return rows
 
 
-def _table(rows: Iterable[tuple[str, str]]) -> list[str]:
-    """Return lines of names and their texts, which begin below each other."""
-    rows = list(rows)
-    width = min(max(len(name) for name, _ in rows), 38) + 4
-    lines = []
-    for name, text in rows:
-        if len(name) + 4 > width:
-            lines += [f"  {name}", *_wrap(text, " " * width, " " * width)]
-        else:
-            lines += _wrap(text, f"  {name}".ljust(width), " " * width)
-    return lines
-
-
-def _wrap(text: str, first: str = "", other: str = "", room: int = 0) -> list[str]:
-    """Return a text as lines that fit the terminal, with some room at their ends."""
-    width = min(get_terminal_size().columns, 100) - room
-    return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=other, break_on_hyphens=False, break_long_words=False
-    )
-
-
 BENCHMARKS = Path("runs/benchmark")
 """The folder of all benchmarks."""
 
@@ -763,6 +780,20 @@ _ENVIRONMENT_GROUPS = ("scenario", "observation", "action", "reward", "env", "en
 _TRAINING_GROUPS = (*_ENVIRONMENT_GROUPS, "agent", "train")
 
 COMMANDS: dict[str, Command] = {
+    "simulate": Command(
+        "simulate flows on one link: a table, a picture, a trace",
+        partial(_call, "simulation", "run_simulate"),
+        "Run one flow per algorithm, or per RTT, and print what each flow got. Every field of docs/scenarios.md can be "
+        "set. The same scenario and seed give the same numbers.",
+        parser=partial(_call, "simulation", "simulate_parser"),
+        examples=(
+            "bbrgym simulate bbr cubic",
+            "bbrgym simulate bbr cubic --rate 20 --rtt 10,50 --plot duel.png",
+            "bbrgym simulate cubic --rtt 10,50 --buffer 5 queue=codel flows.1.start_s=5",
+            "bbrgym simulate policy bbr3 --engine ns3 --save duel.parquet",
+        ),
+        has_output_options=True,
+    ),
     "train": Command(
         "train an agent",
         _train,
@@ -775,7 +806,7 @@ COMMANDS: dict[str, Command] = {
             "train.total_steps={} decisions to learn from, rounded up to whole steps; depends on the agent",
             "train.max_minutes=10 time limit; none by default",
             "train.n_envs={} engines that run in parallel; depends on the agent",
-            "train.resume=RUN resume a stopped run",
+            "train.resume=RUN resume a stopped run; latest is the newest one",
         ),
         examples=(
             "bbrgym train",
@@ -793,7 +824,7 @@ COMMANDS: dict[str, Command] = {
         "traces are written to runs/evaluate/<date>_<time>_<name>.",
         groups=("scenario", "engine", "tracking"),
         settings=(
-            "agent_path=RUN a training run, or an agent's folder in it (RUN/final)",
+            "agent_path=RUN a training run, or an agent's folder in it (RUN/final); latest is the newest run",
             "seeds={} one episode each",
             "warmup={} fraction of the duration that is not measured",
             "other_agents=bbr of several agents, only the first is driven, beside BBR; by default all are",
@@ -813,7 +844,7 @@ COMMANDS: dict[str, Command] = {
         groups=("experiment", "engine", "tracking"),
         settings=(
             "benchmark.competitors=[bbr,cubic] all of the experiment's by default",
-            "benchmark.agent=RUN add a trained agent as a competitor",
+            "benchmark.agent=RUN add a trained agent as a competitor; latest is the newest run",
             "benchmark.seeds={} of every scenario and competitor",
             "benchmark.executor.workers=2 runs in parallel; one per core by default",
         ),
@@ -839,6 +870,14 @@ COMMANDS: dict[str, Command] = {
             "bbrgym score package.module:decide --no-rfc9743",
             "bbrgym score --engine linux stack.yaml --at-least 0.75",
         ),
+        has_output_options=True,
+    ),
+    "list": Command(
+        "list algorithms, ids, scenarios, features, rewards, experiments or saved runs",
+        partial(_call, "listing", "run_list"),
+        "Print the names of a kind and a line about each.",
+        parser=partial(_call, "listing", "list_parser"),
+        examples=("bbrgym list controllers", "bbrgym list ids", "bbrgym list runs --json"),
         has_output_options=True,
     ),
     "traces": Command(

@@ -7,10 +7,10 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bbrgym.conf import groups
 from bbrgym.envs.engine import EngineError
@@ -54,14 +54,26 @@ def complete_with_hydra(config_name: str, setting: str) -> None:
 def _call_hydra(command_line: list[str], config_name: str, task: Callable[[DictConfig], object]) -> None:
     """Call Hydra with a command line, which it reads from sys.argv; it raises its errors instead of printing them."""
     import hydra
-    from hydra._internal import utils
 
-    before = sys.argv, utils.run_and_report
-    sys.argv, utils.run_and_report = command_line, lambda func: func()
+    arguments, full_error = sys.argv, os.environ.get(_RAISE)
+    sys.argv, os.environ[_RAISE] = command_line, "1"
     try:
         hydra.main(config_path="pkg://bbrgym.conf", config_name=config_name, version_base="1.3")(task)()
     finally:
-        sys.argv, utils.run_and_report = before
+        sys.argv = arguments
+        if full_error is None:
+            del os.environ[_RAISE]
+        else:
+            os.environ[_RAISE] = full_error
+
+
+_RAISE: Final = "HYDRA_FULL_ERROR"
+"""The environment variable that makes Hydra raise errors, as "1"."""
+
+
+def is_debugging() -> bool:
+    """Return whether the user wants tracebacks."""
+    return any(os.environ.get(name, "0") not in ("", "0") for name in ("BBRGYM_DEBUG", _RAISE))
 
 
 @dataclass(frozen=True)
@@ -72,11 +84,13 @@ class Task:
         command: the subcommand.
         function: takes plain containers, and the folder that Hydra made for it. Its result is for a sweeper.
         check: takes the same before there is a folder, or no folder for a job of a sweep, and raises what is wrong.
+        is_debugged: whether its errors keep their tracebacks.
     """
 
     command: str
     function: Callable[[dict[str, Any], Path], float | None]
     check: Callable[[dict[str, Any], Path | None], None]
+    is_debugged: bool = field(default_factory=is_debugging)
 
     def __call__(self, config: DictConfig) -> float | None:
         """Run the function with the configuration that Hydra composed."""
@@ -102,7 +116,9 @@ class Task:
             raise_if_interrupted()
             if has_no_reader(error):
                 raise SystemExit(NO_READER) from error
-            if is_job or not is_explained(error):  # that of a job comes after the other jobs
+            if (
+                is_job or self.is_debugged or not isinstance(error, _explained())
+            ):  # that of a job comes after the other jobs
                 raise
             print(f"bbrgym: {_text(error)}", file=sys.stderr)
             raise SystemExit(1) from error
@@ -178,7 +194,6 @@ def _check_run(task: Task, config: DictConfig, directory: Path | None) -> None:
 
 def _check_sweep(task: Task, config: DictConfig) -> None:
     """Check a sweep: its sweeper and launcher, that its jobs can be composed, and that not all of them are rejected."""
-    from hydra._internal.callbacks import Callbacks
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.plugins import Plugins
@@ -193,8 +208,10 @@ def _check_sweep(task: Task, config: DictConfig) -> None:
     check_folder(folder, "choose another folder with hydra.sweep.dir=FOLDER")
     for plugin in ("launcher", "sweeper"):
         read_environment(config.hydra[plugin])
-    loader = GlobalHydra.instance().config_loader()
-    context = HydraContext(config_loader=loader, callbacks=Callbacks())
+    hydra = GlobalHydra.instance().hydra
+    assert hydra is not None
+    loader = hydra.config_loader
+    context = HydraContext(config_loader=loader, callbacks=hydra.callbacks)
     sweeper: Any
     try:  # with its launcher
         sweeper = Plugins.instance().instantiate_sweeper(config=config, hydra_context=context, task_function=task)
@@ -250,7 +267,7 @@ def run_explained(name: str, command: Callable[[], int]) -> int:
         return command()
     except Exception as error:
         raise_if_interrupted()
-        if has_no_reader(error) or not is_explained(error):
+        if has_no_reader(error) or is_debugging() or not isinstance(error, _explained()):
             raise
         print(f"{name}: {_text(error)}", file=sys.stderr)
         return 1
@@ -263,14 +280,12 @@ def _text(error: Exception) -> str:
     return str(error)
 
 
-def is_explained(error: Exception) -> bool:
-    """Return whether the error's message is all that is needed: never for someone who debugs."""
+def _explained() -> tuple[type[Exception], ...]:
+    """Return the errors whose message is all that is needed, unless the user debugs."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    if any(os.environ.get(name, "0") not in ("", "0") for name in ("BBRGYM_DEBUG", "HYDRA_FULL_ERROR")):
-        return False
-    known = (
+    return (
         ValueError,
         EngineError,
         FileNotFoundError,
@@ -283,4 +298,3 @@ def is_explained(error: Exception) -> bool:
         HydraException,
         OmegaConfBaseException,
     )
-    return isinstance(error, known)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.trace import Trace
 from bbrgym.envs.trace_file import load_trace
 from bbrgym.files import DAMAGES, damage
 
@@ -153,10 +154,11 @@ class SavedRun:
 
 
 def saved_runs(root: Path) -> list[Path]:
-    """Return the traces of evaluations and benchmarks in runs/, the newest first."""
+    """Return the traces of evaluations, benchmarks and `bbrgym simulate --save` in runs/, the newest first."""
     runs = root / "runs"
     found = {}
-    for path in (*runs.glob("evaluate/**/traces/*.parquet"), *runs.glob("benchmark/**/runs/*/trace.parquet")):
+    patterns = ("evaluate/**/traces/*.parquet", "benchmark/**/runs/*/trace.parquet", "simulate/*.parquet")
+    for path in (path for pattern in patterns for path in runs.glob(pattern)):
         try:
             found[path] = path.stat().st_mtime
         except OSError:  # deleted meanwhile
@@ -184,6 +186,8 @@ def name_runs(paths: Iterable[Path], root: Path) -> list[SavedRun]:
                 plans[folder] = _names_of_plan(folder)
             place = folder.relative_to(root / "runs").as_posix()
             named = plans[folder].get(path.parent.name) or [(0, "not in its plan", _describe(path))]
+        elif key.startswith("simulate/"):
+            place, named = "simulate", [(0, "", f"{path.stem}: {_describe(path)}")]
         else:
             place = path.parent.parent.relative_to(root / "runs").as_posix()
             named = [(0, "", _describe(path))]
@@ -230,6 +234,11 @@ def plain_run(path: Path, name: str = "") -> dict[str, Any]:
         return {"error": f"{name or path} cannot be read: {why}"}
     if len(trace.scenario.flows) > _MOST_FLOWS:
         return {"error": f"the page shows at most {_MOST_FLOWS} flows, and this run has {len(trace.scenario.flows)}"}
+    return plain_trace(trace)
+
+
+def plain_trace(trace: Trace) -> dict[str, Any]:
+    """Return a trace for the page, in plain types, with null for NaN."""
     return {
         "scenario": trace.scenario.to_dict(),
         "seed": trace.seed,

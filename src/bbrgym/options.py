@@ -16,6 +16,8 @@ class OptionParser(argparse.ArgumentParser):
 
     def add_argument(self, *names: str, **settings: Any) -> argparse.Action:  # type: ignore[override]
         """Add an argument; one without a default says in its help what happens without it."""
-        if settings.get("default") not in (None, False, [], argparse.SUPPRESS):
+        default = settings.get("default")
+        is_told = default is None or isinstance(default, bool | list) or default == argparse.SUPPRESS
+        if not is_told:
             settings["help"] += " (default: %(default)s)"
         return super().add_argument(*names, **settings)

@@ -13,7 +13,7 @@ import pytest
 from hydra import compose, initialize_config_module
 from in_process import ExecutorInThisProcess
 from omegaconf import OmegaConf
-from training import Killed, kill
+from training import SMALL, Killed, kill
 
 import bbrgym
 from bbrgym.agents import mlflow_store
@@ -24,20 +24,6 @@ from bbrgym.cli import COMMANDS, main
 from bbrgym.conf import choices
 from bbrgym.files import sqlite_url
 from bbrgym.hydra_task import run_explained
-
-SMALL = [
-    "engine.name=fake",
-    "scenario=single",
-    "scenario.duration_s=2",
-    "tracking=none",
-    "agent.n_steps=32",
-    "agent.batch_size=32",
-    "agent.n_epochs=1",
-    "train=default",
-    "train.total_steps=64",
-    "train.eval_episodes=1",
-]
-
 
 pytestmark = pytest.mark.usefixtures("in_new_folder", "no_figures")
 

@@ -20,6 +20,7 @@ from in_process import ExecutorInThisProcess
 from omegaconf import OmegaConf
 from other_json import OTHER_JSON
 from sweep_tasks import run
+from training import SMALL
 from waiting import is_running, wait_for
 
 import bbrgym.agents
@@ -357,20 +358,7 @@ def test_a_sweep_and_its_jobs_are_nested_runs_of_one_store(mlflow_database: Path
     assert in_store == written
 
 
-SMALL = [
-    "engine.name=fake",
-    "scenario=single",
-    "scenario.duration_s=2",
-    "tracking=none",
-    "agent.n_steps=32",
-    "agent.batch_size=32",
-    "agent.n_epochs=1",
-    "train=default",
-    "train.total_steps=64",
-    "train.eval_every=32",
-    "train.checkpoint_every=32",
-    "train.eval_episodes=1",
-]
+OFTEN = ["train.eval_every=32", "train.checkpoint_every=32"]
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -388,7 +376,7 @@ def test_a_training_that_makes_it_worse_returns_its_best_reward_since_learning_b
         },
     )
     given = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweep.dir=sweep", "agent.gamma=interval(0.9,1)")
-    assert main(["train", "-m", *SMALL, *given]) == 0
+    assert main(["train", "-m", *SMALL, *OFTEN, *given]) == 0
     assert OmegaConf.load("sweep/optimization_results.yaml").best_value == -2.0
     path = Path("sweep/0")
     assert sweep.train_in_sweep(read_record(path)["params"], path).score == -3.0  # as a repeated sweep reads it
@@ -396,7 +384,7 @@ def test_a_training_that_makes_it_worse_returns_its_best_reward_since_learning_b
 
 @pytest.mark.usefixtures("no_figures")
 def test_a_training_that_was_killed_in_a_sweep_resumes() -> None:
-    command = ["train", "-m", *SMALL, "train.total_steps=128", "seed=1", "hydra.sweep.dir=sweep"]
+    command = ["train", "-m", *SMALL, *OFTEN, "train.total_steps=128", "seed=1", "hydra.sweep.dir=sweep"]
     path = Path("sweep/0")
     assert main(command) == 0
     config = read_record(path)["params"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper  # Hydra gives its own sweeper no public name
 from hydra.core.override_parser.types import Override
 
 

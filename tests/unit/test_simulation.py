@@ -1,0 +1,137 @@
+"""`bbrgym simulate`, and a trace in words."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bbrgym import Flow, Scenario, Trace, simulate
+from bbrgym.baselines.policy_file import REFERENCE
+from bbrgym.cli import main
+from bbrgym.envs.trace_file import load_trace
+from bbrgym.lab import name_runs, plain_run, saved_runs
+from bbrgym.simulation import read_scenario, simulate_parser
+
+pytestmark = pytest.mark.usefixtures("in_new_folder")
+
+SHORT = ("--duration", "3")
+
+
+def read(*words: str) -> tuple[Scenario, list[str]]:
+    return read_scenario(simulate_parser().parse_intermixed_args(words))
+
+
+def simulated(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["simulate", *words, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["bbr"], Scenario(flows=(Flow("bbr"),))),
+        (
+            ["bbr", "cubic", "--rate", "20", "--rtt", "10,50"],
+            Scenario(rate_mbps=20, flows=(Flow("bbr", rtt_ms=10), Flow("cubic", rtt_ms=50))),
+        ),
+        (["bbr", "--rtt", "10,50"], Scenario(flows=(Flow("bbr", rtt_ms=10), Flow("bbr", rtt_ms=50)))),
+        (["bbr", "cubic", "--rtt", "10"], Scenario(flows=(Flow("bbr", rtt_ms=10), Flow("cubic", rtt_ms=10)))),
+        (
+            ["bbr", "bbr", "--buffer", "2.5", "--duration", "4", "queue=codel", "loss=1e-3"],
+            Scenario(buffer_bdp=2.5, duration_s=4, queue="codel", loss=1e-3, flows=(Flow("bbr"), Flow("bbr"))),
+        ),
+        (
+            ["cubic", "vegas", "buffer_packets=50", "ecn=classic", "flows.1.start_s=5", "flows.0.rtt_ms=20"],
+            Scenario(
+                buffer_packets=50,
+                flows=(Flow("cubic", rtt_ms=20, ecn="classic"), Flow("vegas", start_s=5, ecn="classic")),
+            ),
+        ),
+        (["vegas", "parameters.alpha_packets=3"], Scenario(flows=(Flow("vegas", parameters={"alpha_packets": 3}),))),
+        (
+            ["bbr", "rate_schedule=[[1,5],[2,20]]", "rtt_schedule=[[1,80]]"],
+            Scenario(rate_schedule=((1, 5), (2, 20)), flows=(Flow("bbr", rtt_schedule=((1, 80),)),)),
+        ),
+        ([str(REFERENCE)], Scenario(flows=(Flow("policy", policy=str(REFERENCE.absolute())),))),
+    ],
+)
+def test_a_scenario_of_words_and_fields(words: list[str], expected: Scenario) -> None:
+    assert read(*words)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["bbrr"], "did you mean 'bbr'"),
+        (["bbr", "quee=3"], r"unknown field 'quee' \(did you mean 'queue'\?\)"),
+        (["bbr", "rate_mbps=fast"], "rate_mbps must be a finite number"),
+        (["bbr", "--rate", "5", "rate_mbps=6"], "give one of --rate and rate_mbps"),
+        (["bbr", "cubic", "vegas", "--rtt", "10,50"], "one for each of the 3 flows, got 2"),
+        (["bbr", "flows.3.start_s=1"], "unknown flow '3'; known: 0"),
+        (["bbr", "flows.0=5"], "give a field of a flow as flows.0.FIELD=VALUE, got 5"),
+        (["bbr", "flows=5"], "give flows as words"),
+        (["bbr", "queue=[1"], r"queue=\[1"),
+        (["queue=codel"], "give at least one algorithm"),
+        (["json:loads"], "a Python callable"),
+    ],
+)
+def test_a_mistake_is_named(words: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read(*words)
+
+
+def test_it_gives_what_the_same_scenario_gives_in_python(capsys: pytest.CaptureFixture[str]) -> None:
+    found = simulated(capsys, "bbr", "cubic", "--rtt", "10,50", *SHORT, "--seed", "7", "--after", "1")
+    scenario = Scenario(duration_s=3, flows=(Flow("bbr", rtt_ms=10), Flow("cubic", rtt_ms=50)))
+    summary = simulate(scenario, seed=7).summary(after_s=1)
+    assert [flow["throughput_mbps"] for flow in found["flows"]] == [flow.throughput_mbps for flow in summary.flows]
+    assert found["link"]["queue_p95_ms"] == summary.link.queue_p95_ms
+    assert Scenario.from_dict(found["scenario"]) == scenario
+
+
+def test_the_table_fits_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    long = Path("a-folder-whose-name-is-longer-than-the-column-of-names")
+    long.symlink_to(REFERENCE)
+    assert main(["simulate", str(long), "bbr-acd-ns3-published", "queue=dualpi2", "loss=0.001", *SHORT]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert sum("bbr-acd-ns3-published" in line for line in lines) == 1
+    assert "Jain" in lines[-1]
+    assert main(["simulate", "bbr", *SHORT]) == 0
+    assert "Jain" not in capsys.readouterr().out
+
+
+def test_it_draws_and_saves(capsys: pytest.CaptureFixture[str]) -> None:
+    files = ("--plot", "duel.png", "--save", "runs/simulate/duel.parquet")
+    assert main(["simulate", "bbr", "cubic", *SHORT, *files]) == 0
+    assert Path("duel.png").read_bytes().startswith(b"\x89PNG")
+    saved = load_trace(Path("runs/simulate/duel.parquet"))
+    assert saved.hash == simulate(saved.scenario).hash
+    (path,) = saved_runs(Path())  # of `bbrgym lab`
+    (run,) = name_runs([path], Path())
+    assert (run.key, run.group) == ("simulate/duel.parquet", "simulate")
+    assert main(["simulate", "bbr", "cubic", *SHORT, "--save", "duel.json"]) == 0
+    assert json.loads(Path("duel.json").read_text()) == plain_run(path)
+    capsys.readouterr()
+    for option, name, good in (("--plot", "duel.jpg", ".png, .svg, .pdf"), ("--save", "duel.csv", ".parquet, .json")):
+        assert main(["simulate", "bbr", option, name]) == 1
+        assert f"{option}: the file must end with {good}, got '{name}'" in capsys.readouterr().err
+
+
+def test_a_trace_in_words() -> None:
+    flows = (Flow("bbr", rtt_ms=10), Flow("cubic", start_s=1.49), *[Flow("vegas")] * 9)
+    trace = simulate(Scenario(rate_mbps=20, duration_s=1.5, flows=flows), seed=3)
+    text = repr(trace)
+    for part in ("native, seed 3, 1.5 s in 15 steps of 100 ms", "20 Mbit/s", "and 3 more flows"):
+        assert part in text
+        assert part in trace._repr_html_()
+    lines = [line.split() for line in text.splitlines()]
+    throughput = trace.summary().flows[0].throughput_mbps
+    assert ["0", "bbr", "10", "ms", f"{throughput:.3g}", "Mbit/s"] == lines[3][:6]
+    assert lines[4] == ["1", "cubic", "50", "ms", "0", "Mbit/s", "-"]  # nothing came back
+    assert len(lines) == 12
+    assert "<td>cubic</td>" in trace._repr_html_()
+    assert "flaw: late" in repr(Trace(**{**vars(trace), "flaw": "late"}))
