@@ -318,6 +318,17 @@ class Episodes:
             else {},
         )
 
+    def last_rows(self, engine: int) -> Rows:
+        """Return what the last step or reset of an engine measured, of all flows of its scenario."""
+        engines = self._engines
+        return Rows(
+            time_s=float(engines.time_s[engine]),
+            flows=engines.flows[engine, : len(self.scenarios[engine].flows)].copy(),
+            link=engines.link[engine].copy(),
+            is_over=bool(engines.is_over[engine]),
+            is_complete=bool(engines.is_complete[engine]),
+        )
+
     @property
     def most_steps(self) -> int:
         """The most steps of one of the episodes that have begun."""

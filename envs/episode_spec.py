@@ -198,5 +198,10 @@ def _part(cls: type[Part], name: str, given: Part | Mapping[str, Any] | None) ->
     """Return a part of a specification, which is given as itself or as its arguments; None has the defaults."""
     if isinstance(given, cls):
         return given
+    if callable(given):
+        raise ValueError(
+            f"{name}: a Python callable is for a single environment only, as gymnasium.make makes it; others take "
+            "terms by name (docs/rewards.md)"
+        )
     arguments = _group({name: given}, name, [field.name for field in fields(cls)])
     return cls(**arguments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import gymnasium
@@ -11,14 +11,21 @@ import numpy.typing as npt
 from gymnasium.envs.registration import EnvSpec
 
 from bbrgym.baselines import registry
-from bbrgym.checks import check_name
+from bbrgym.checks import check_name, check_number
+from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.distribution import Distribution
-from bbrgym.envs.engine import OneThread, in_one_thread
+from bbrgym.envs.engine import OneThread, Rows, in_one_thread
 from bbrgym.envs.episode import Episodes
 from bbrgym.envs.episode_spec import AnyScenario, EpisodeSpec, to_plain
 from bbrgym.envs.info import Info
 from bbrgym.envs.render import agent_text, check_render_mode, draw_agent
+from bbrgym.envs.reward import Reward, fair_share_mbps
 from bbrgym.envs.scenario import Flow, Scenario
+
+RewardFunction = Callable[[Rows, Scenario], float]
+"""A reward in Python: of the rows of a step and the scenario of the episode."""
+
+_DELIVERY_RATE: Final = FLOW_COLUMNS.index("delivery_rate_mbps")
 
 DEFAULT_SCENARIO: Final = Scenario(
     rate_mbps=12.0, buffer_bdp=1.0, duration_s=20.0, flows=(Flow("agent", rtt_ms=50.0), Flow("bbr", rtt_ms=50.0))
@@ -135,7 +142,9 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
     flow (`rtt_mean_ms`, …; `bbrgym.envs.columns` has the units), that of the link (`link_queue_mean_ms`, …), 0
     where there is no value; `time_s`; `flow_index`; `seed`: the engine's; `scenario_hash`. At the end of an episode in
     real time whose numbers cannot be trusted, `engine_flaw` says why. The attribute `scenario` is the `Scenario` of the
-    episode.
+    episode. With `has_details=True` there are also `reward_terms` (each term of the reward times its weight, by name),
+    `fair_share_mbps` and `rates_mbps` (the delivery rates of all flows of the link, in the scenario's order), which no
+    sender knows.
 
     ## Arguments
 
@@ -145,10 +154,14 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
         scenario: what is simulated. The agent is the first flow whose algorithm is `agent`.
         other_agents: the algorithm of the further ones, with its default parameters; None refuses scenarios with
             several.
+        reward: a `Reward` or the plain mapping of its arguments; or a Python callable `(rows, scenario) -> float`,
+            which takes the `bbrgym.envs.engine.Rows` of each step (docs/rewards.md). A callable is slow, and only for
+            this form.
+        has_details: whether infos have what is above under Information, which takes time.
         render_mode: None, "human" (each reset and step prints a line), "ansi" (`render` returns that line), or
             "rgb_array" (a plot of the episode so far; needs matplotlib).
-        parts: the other arguments of `bbrgym.envs.episode_spec.EpisodeSpec`: `observation`, `action`, `reward`,
-            `step_ms`, `step_rtts`, `engine`, `engine_options`.
+        parts: the other arguments of `bbrgym.envs.episode_spec.EpisodeSpec`: `observation`, `action`, `step_ms`,
+            `step_rtts`, `engine`, `engine_options`.
 
     Raises:
         ValueError: an argument is bad; the message names the bad value and the good ones.
@@ -168,13 +181,20 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
         self,
         scenario: AnyScenario = DEFAULT_SCENARIO,
         *,
+        reward: Reward | Mapping[str, Any] | RewardFunction | None = None,
+        has_details: bool = False,
         render_mode: str | None = None,
         other_agents: str | None = "bbr",
         **parts: Any,
     ) -> None:
         check_render_mode(render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
-        spec = one_agent_spec(scenario, other_agents, **parts)
+        self._reward_function = reward if callable(reward) else None
+        self._has_details = has_details
+        given = {} if reward is None or callable(reward) else {"reward": reward}
+        spec = one_agent_spec(scenario, other_agents, **given, **parts)
+        weights = {} if callable(reward) else spec.reward.terms
+        self._terms = {name: Reward({name: weight}) for name, weight in weights.items() if weight}
         self._other_agents = other_agents
         self.action_space = spec.action.space
         self.observation_space = spec.observation.space
@@ -216,6 +236,7 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
         )
         observations = self._episodes.finish_resets()
         self._infos = self._episodes.record().infos()
+        self._infos[0] |= self._details()
         if self.render_mode == "human":
             print(agent_text(self._infos[-1]))
         return observations[0], self._infos[0]
@@ -232,6 +253,11 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
         self._episodes.act(np.asarray(action)[np.newaxis])
         result = self._episodes.finish_step()
         (info,) = result.record.infos()
+        info |= self._details()
+        reward = float(result.rewards[0])
+        if self._reward_function is not None:
+            reward = self._reward_function(self._episodes.last_rows(0), self.scenario)
+            check_number("the reward that the function returns", reward)
         if result.flaws:
             info["engine_flaw"] = result.flaws[0]
         if self.render_mode != "rgb_array":
@@ -241,11 +267,26 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
             print(agent_text(self._infos[-1]))
         return (
             result.observations[0],
-            float(result.rewards[0]),
+            float(reward),
             bool(result.terminated[0]),
             bool(result.truncated[0]),
             info,
         )
+
+    def _details(self) -> Info:
+        """Return what only infos with details have, of the last step."""
+        if not self._has_details:
+            return {}
+        rows, scenario, flows = self._episodes.last_rows(0), self.scenario, self.scenario.agent_flows
+        terms = {
+            name: term.over_steps(scenario, flows, rows.flows[np.newaxis], rows.link[np.newaxis])[0, 0]
+            for name, term in self._terms.items()
+        }
+        return {
+            "reward_terms": terms,
+            "fair_share_mbps": np.float64(fair_share_mbps(scenario, rows)),
+            "rates_mbps": np.nan_to_num(rows.flows[:, _DELIVERY_RATE]),
+        }
 
     def render(self) -> Any:
         """Return a line of text ("ansi"), a picture of shape (400, 600, 3), uint8 ("rgb_array"), or None."""

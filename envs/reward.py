@@ -14,6 +14,7 @@ import numpy.typing as npt
 from bbrgym import _controllers, _native
 from bbrgym.baselines import registry
 from bbrgym.checks import check_name, check_number, explains_fields
+from bbrgym.envs.engine import Rows
 from bbrgym.envs.observation import PREFERENCE, preference
 from bbrgym.envs.scenario import HEADER_BYTES, Scenario
 
@@ -36,6 +37,13 @@ def conditions_of(scenario: Scenario, flows: Sequence[int]) -> Array:
     conditions[:, 2] = max(flow.rtt_ms for flow in scenario.flows)
     conditions[:, 3] = [_controllers.pow(9.0, 0.5 - 2.0 * one) for one in preferences]
     return conditions
+
+
+def fair_share_mbps(scenario: Scenario, rows: Rows) -> float:
+    """Return the link's rate in payload over the flows that took part in a step, in Mbit/s, as rewards take it."""
+    payload = scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)
+    count = np.count_nonzero(_native.took_part(rows.flows))
+    return float(rows.link_row()["rate_mbps"] * payload / max(count, 1))
 
 
 class RewardContext(NamedTuple):
