@@ -194,6 +194,7 @@ def _check_run(task: Task, config: DictConfig, directory: Path | None) -> None:
 
 def _check_sweep(task: Task, config: DictConfig) -> None:
     """Check a sweep: its sweeper and launcher, that its jobs can be composed, and that not all of them are rejected."""
+    from hydra._internal.callbacks import Callbacks
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.plugins import Plugins
@@ -208,10 +209,9 @@ def _check_sweep(task: Task, config: DictConfig) -> None:
     check_folder(folder, "choose another folder with hydra.sweep.dir=FOLDER")
     for plugin in ("launcher", "sweeper"):
         read_environment(config.hydra[plugin])
-    hydra = GlobalHydra.instance().hydra
-    assert hydra is not None
-    loader = hydra.config_loader
-    context = HydraContext(config_loader=loader, callbacks=hydra.callbacks)
+    loader = GlobalHydra.instance().config_loader()
+    # A sweeper is made with callbacks, here without any, and Hydra makes them under a private name only.
+    context = HydraContext(config_loader=loader, callbacks=Callbacks())
     sweeper: Any
     try:  # with its launcher
         sweeper = Plugins.instance().instantiate_sweeper(config=config, hydra_context=context, task_function=task)
