@@ -62,7 +62,14 @@ def test_help_shows_the_default_of_every_option(name: str) -> None:
     assert parse is not None
     parser = parse()
     text = " ".join(parser.format_help().split())
-    needed = {"score": ["x"], "export": ["x", "y"], "import": ["x", "y"], "send": ["x"]}.get(name, [])
+    needed = {
+        "simulate": ["x"],
+        "list": ["x"],
+        "score": ["x"],
+        "export": ["x", "y"],
+        "import": ["x", "y"],
+        "send": ["x"],
+    }.get(name, [])
     for option, value in vars(parser.parse_args(needed)).items():
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             assert f"(default: {value})" in text, option
