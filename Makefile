@@ -12,7 +12,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup run study house papers agreement rfc9743 preference test test-all check docs recipe clients sanitize format stubs fields bench storm fuzz mutants stacks kernel results ui playground playground-bench clean FORCE
 
+# Other targets need it, too, and have a last line of their own.
+NEXT := "Done. Next: . $(BIN)/activate && bbrgym simulate bbr cubic --rtt 10,50 --plot first.png"
 setup: $(SETUP)
+	@$(if $(filter setup,$(MAKECMDGOALS)),echo $(NEXT),:)
 
 # ns3 without its dependencies, which only its own Python bindings need and which take minutes to compile.
 $(SETUP): $(VENV)/pyvenv.cfg pyproject.toml constraints.txt CMakeLists.txt src/hash_sources.py $(shell find baselines/cc envs ns3_scratch tests/cc -name '*.cc' -o -name '*.[ch]' -o -name '*.def')

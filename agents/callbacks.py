@@ -91,6 +91,10 @@ def blaming(**settings: float) -> Iterator[None]:
         raise ValueError(f"the weights have overflowed: give a smaller {given}; {error}") from error
 
 
+STOP: Final = "stop"
+"""A file of this name in a run's folder ends the training as its time limit does; a search stops poor trials so."""
+
+
 class Callbacks:
     """Evaluates the agent, saves agents and checkpoints, and ends the training in time.
 
@@ -156,6 +160,7 @@ class Callbacks:
     def on_training_start(self, learner: Learner) -> None:
         """Show progress."""
         self._saved_at = learner.steps
+        (self._directory / STOP).unlink(missing_ok=True)
         self._bar.start()
 
     def on_rollout_start(self, learner: Learner) -> None:
@@ -169,9 +174,9 @@ class Callbacks:
             learner.restart(self.seed, self.state)
 
     def on_step(self, steps: int) -> bool:
-        """Return whether there is time for more, after so many steps."""
+        """Return whether there is time for more, after so many steps, and nobody has asked the training to stop."""
         self._bar.update(self._task, completed=steps, total=max(steps, self._training.total_steps))
-        return time.monotonic() < self._deadline_s
+        return time.monotonic() < self._deadline_s and not (self._directory / STOP).exists()
 
     def on_training_end(self, learner: Learner) -> None:
         """Evaluate and save the last agent, and say why there are more steps than were asked."""

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from multiprocessing.connection import wait
@@ -89,6 +89,50 @@ def store_uri(root: Path | str | None = None) -> str:
         with announcing(f"MLflow's database {database}, which is being created"):
             _create_database(database)
     return sqlite_url(database)
+
+
+def ui_page(root: Path | str | None) -> str:
+    """Return the page of MLflow's UI that lists the trainings by their best score, with what was swept as columns.
+
+    The columns are a view that is kept with the experiment. Without trainings it is the list of experiments.
+
+    Raises:
+        Exception: of any kind, if the store cannot be read.
+    """
+    from mlflow import MlflowClient
+
+    uri = store_uri(root)
+    client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+    kind = "workflowType=machine_learning"  # otherwise the first page is that of language models
+    experiment = client.get_experiment_by_name("train")
+    if experiment is None:
+        return f"#/experiments?{kind}"
+    runs = client.search_runs([experiment.experiment_id], max_results=_VIEWED_RUNS)
+    score = "metrics.`best/score`"
+    columns = [score, *(f"params.`{name}`" for name in _swept([run.data.params for run in runs]))]
+    parents = {run.data.tags["mlflow.parentRunId"]: True for run in runs if "mlflow.parentRunId" in run.data.tags}
+    view = {"orderByKey": score, "orderByAsc": False, "selectedColumns": columns, "runsExpanded": parents}
+    client.set_experiment_tag(experiment.experiment_id, f"mlflow.sharedViewState.{_VIEW}", json.dumps(view))
+    return f"#/experiments/{experiment.experiment_id}/runs?{kind}&viewStateShareKey={_VIEW}"
+
+
+_VIEW: Final = "bbrgym"
+"""Key of the view of `ui_page`."""
+_VIEWED_RUNS: Final = 500
+_MOST_COLUMNS: Final = 8
+
+
+def _swept(params: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the parameters that command lines have set and that differ between runs; the first ones in their order."""
+    keys: dict[str, None] = {}
+    for run in params:
+        try:
+            overrides = json.loads(run.get("composition.overrides", "[]"))
+        except ValueError:  # shortened to MLflow's limit
+            continue
+        keys |= dict.fromkeys(override.partition("=")[0].lstrip("+~") for override in overrides)
+    names = (key if any(key in run for run in params) else f"composition.choices.{key}" for key in keys)
+    return [name for name in names if len({run[name] for run in params if name in run}) > 1][:_MOST_COLUMNS]
 
 
 def run_ui(root: Path | str | None, port: int) -> int:

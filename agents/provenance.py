@@ -57,7 +57,22 @@ def run_name(config: Mapping[str, Any], agent: str, seeds: Sequence[int]) -> str
     parts.append(f"seed{'s' if len(seeds) > 1 else ''} {' '.join(map(str, seeds))}")
     said = ("name", "agent", "agent_path", "scenario", "seed", "seeds", "output_dir", "tracking")
     others = [one for one in composition.get("overrides") or () if one.partition("=")[0] not in said]
-    return " ".join(parts) + (f" ({' '.join(others)})" if others else "")
+    return " ".join(parts) + (f" ({short_overrides(others)})" if others else "")
+
+
+def short_overrides(overrides: Sequence[str], most: int = 40) -> str:
+    """Return overrides without the groups of their keys, as many as a list of runs has room for.
+
+    `agent.gamma=0.9 engine=native` is `gamma=0.9 engine=native`.
+    """
+    text = ""
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        short = f"{key.rpartition('.')[2]}{equals}{value}"
+        if text and len(text) + len(short) > most:
+            return f"{text} …"
+        text = f"{text} {short}".strip()
+    return text
 
 
 def _git(*arguments: str) -> str | None:

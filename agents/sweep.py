@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import TrainConfig
+from bbrgym.agents.provenance import short_overrides
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics, read_run
 from bbrgym.agents.train import TrainResult, is_run_of, resume, train
 from bbrgym.checks import read_record
@@ -79,6 +81,11 @@ class SweepTracking(Callback):
         if enclosing is not None and config.get("tracking") is not None:
             _track(config, directory, enclosing.stack)
 
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Say which training was the best."""
+        if config.hydra.job.name == "train":
+            _print_best(Path(str(config.hydra.sweep.dir)), config.hydra.sweeper.get("direction", "maximize"))
+
 
 def _resumption(config: DictConfig) -> str:
     """Return how the sweep is resumed: by the same command, if that has the same folder at every start."""
@@ -99,7 +106,7 @@ def _track(config: DictConfig, directory: Path, stack: ExitStack) -> None:
         Tracker.start(
             directory,
             str(config.hydra.job.name),  # the experiment of its jobs' runs
-            f"sweep {' '.join(overrides)}",
+            f"sweep {short_overrides(_swept(overrides))}",
             {"overrides": overrides},
             tags={
                 "sweeper": str(choices["hydra/sweeper"]),
@@ -112,6 +119,40 @@ def _track(config: DictConfig, directory: Path, stack: ExitStack) -> None:
     )
     stack.callback(tracker.end_children)  # what is left in MLflow alone
     stack.callback(_end_jobs, tracker, store)
+
+
+def _swept(overrides: list[str]) -> list[str]:
+    """Return the overrides that are sweeps; all of them if none is, as where a sweeper has the values."""
+    parser = OverridesParser.create()
+    return [one for one in overrides if parser.parse_override(one).is_sweep_override()] or overrides
+
+
+def _print_best(directory: Path, direction: str) -> None:
+    """Print which training in a sweep's folder has the best score, and how to evaluate it."""
+    scores = {path.parent: best_score(path.parent) for path in directory.glob("*/run.json")}
+    scores = {job: score for job, score in scores.items() if not math.isnan(score)}
+    if not scores:
+        return
+    best = (min if direction == "minimize" else max)(scores, key=lambda job: scores[job])
+    overrides = {job: job_overrides(job) for job in scores}
+    own = [one for one in overrides[best] if any(one not in others for others in overrides.values())]
+    print(
+        f"best: {scores[best]:.3f} of {len(scores)} trainings{', with ' * bool(own)}{short_overrides(own, most=60)}\n"
+        f"  {command('bbrgym evaluate', {'agent_path': os.path.relpath(best)})}"
+    )
+
+
+def job_overrides(directory: Path) -> list[str]:
+    """Return the overrides that a run was made with, as its record has them."""
+    record = read_run(directory)
+    composition = None if record is None else record["params"].get("composition")
+    return list((composition or {}).get("overrides") or [])
+
+
+def best_score(directory: Path) -> float:
+    """Return the score of a training's best agent; NaN if it has none."""
+    scores = [line["metrics"]["best/score"] for line in read_metrics(directory) if "best/score" in line["metrics"]]
+    return float(scores[-1]) if scores else math.nan
 
 
 def _end_jobs(tracker: Tracker, store: TrackingConfig) -> None:
@@ -159,10 +200,9 @@ def train_in_sweep(config: Mapping[str, Any], directory: Path, console: Console 
         return resume(directory, None, console)
     if not is_done:  # killed between its last checkpoint and its end
         _end_run(directory, record, TrackingConfig.of(config.get("tracking")), "FINISHED")
-    scores = [line["metrics"]["best/score"] for line in read_metrics(directory) if "best/score" in line["metrics"]]
     return TrainResult(
         directory=directory,
         steps=saved,
-        score=scores[-1] if scores else math.nan,
+        score=best_score(directory),
         is_complete=saved >= total_steps,
     )

@@ -42,8 +42,8 @@ def conditions_of(scenario: Scenario, flows: Sequence[int]) -> Array:
 def fair_share_mbps(scenario: Scenario, rows: Rows) -> float:
     """Return the link's rate in payload over the flows that took part in a step, in Mbit/s, as rewards take it."""
     payload = scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)
-    count = np.count_nonzero(_native.took_part(rows.flows))
-    return float(rows.link_row()["rate_mbps"] * payload / max(count, 1))
+    count = int(np.count_nonzero(_native.took_part(rows.flows)))
+    return rows.link_row()["rate_mbps"] * payload / max(count, 1)
 
 
 class RewardContext(NamedTuple):

@@ -284,7 +284,7 @@ def _report_training(result: TrainResult) -> None:
 
     kept = read_policy(result.directory).training  # of the best agent; of the last one if no evaluation succeeded
     tell(
-        f"{'Trained' if result.is_complete else 'Stopped by the time limit after'} {result.steps} steps; "
+        f"{'Trained' if result.is_complete else 'Stopped early, after'} {result.steps} steps; "
         f"the best agent, with a score of {result.score:.3f}, is that after {kept['steps']} steps\n"
         f"  {command('bbrgym evaluate', {'agent_path': result.directory})}\n"
         f"  {command('bbrgym benchmark experiment=rtt_fairness', {'benchmark.agent': result.directory})}",
@@ -633,11 +633,9 @@ def _served(command: str, arguments: list[str]) -> Namespace:
 
 def _ui(arguments: list[str]) -> int:
     options = _served("ui", arguments)
-    from bbrgym.agents.mlflow_store import run_ui
+    from bbrgym.agents.mlflow_store import run_ui, ui_page
 
-    # Otherwise its first page is that of language models.
-    page = "#/experiments?workflowType=machine_learning"
-    print(f"MLflow: http://127.0.0.1:{options.port}/{page} (Ctrl-C ends it)", flush=True)
+    print(f"MLflow: http://127.0.0.1:{options.port}/{ui_page(options.root)} (Ctrl-C ends it)", flush=True)
     return run_ui(options.root, options.port)
 
 

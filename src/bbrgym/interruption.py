@@ -149,11 +149,11 @@ def deferring_signals() -> Iterator[None]:
     try:
         with _restoring_handlers() as numbers:
             for number in numbers:
-                signal.signal(number, lambda number, _: arrived.append(number))
+                signal.signal(number, lambda one, _: arrived.append(one))
             yield
     finally:
-        for number in arrived:
-            signal.raise_signal(number)
+        for one in arrived:
+            signal.raise_signal(one)
 
 
 @contextmanager

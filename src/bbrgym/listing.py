@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from bbrgym import conf
 from bbrgym.agents.saved_runs import RUNS, trainings
-from bbrgym.agents.tracking import read_metrics, read_run
+from bbrgym.agents.sweep import best_score
+from bbrgym.agents.tracking import read_run
 from bbrgym.baselines import registry
 from bbrgym.checks import check_name
 from bbrgym.envs import environment_ids
@@ -90,8 +92,8 @@ def _runs() -> Rows:
 
 
 def _training(directory: Path, record: dict[str, Any]) -> str:
-    scores = [line["metrics"]["best/score"] for line in read_metrics(directory) if "best/score" in line["metrics"]]
-    score = f", best score {scores[-1]:.3f}" if scores else ""
+    best = best_score(directory)
+    score = "" if math.isnan(best) else f", best score {best:.3f}"
     return f"{record['run_name'].partition(' (')[0]}: {_state(record)}{score}"
 
 

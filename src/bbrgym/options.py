@@ -14,7 +14,7 @@ class OptionParser(argparse.ArgumentParser):
             prog=f"bbrgym {command}", formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
         )
 
-    def add_argument(self, *names: str, **settings: Any) -> argparse.Action:  # type: ignore[override]
+    def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
         """Add an argument; one without a default says in its help what happens without it."""
         default = settings.get("default")
         is_told = default is None or isinstance(default, bool | list) or default == argparse.SUPPRESS

@@ -211,7 +211,10 @@ def _sentence(trace: Trace, after_s: float) -> str:
 def table(summary: Summary, names: Sequence[str]) -> list[str]:
     """Return the flows in lines that fit 80 columns."""
     total = math.fsum(one.throughput_mbps for one in summary.flows if not math.isnan(one.throughput_mbps))
-    rows = [("flow", "base RTT", "throughput", "share", "mean RTT", "loss"), ("", "ms", "Mbit/s", "%", "ms", "%")]
+    rows: list[tuple[str, ...]] = [
+        ("flow", "base RTT", "throughput", "share", "mean RTT", "loss"),
+        ("", "ms", "Mbit/s", "%", "ms", "%"),
+    ]
     for name, flow in zip(names, summary.flows, strict=True):
         share = 100 * flow.throughput_mbps / total if total else math.nan
         cells = (flow.rtt_ms, flow.throughput_mbps, share, flow.rtt_mean_ms)

@@ -27,7 +27,7 @@ import bbrgym.agents
 from bbrgym.agents import callbacks, sweep
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.cli import main
-from hydra_plugins.bbrgym import launcher
+from hydra_plugins.bbrgym import launcher, optuna_sweeper
 
 LOCAL = ("hydra/launcher=local", "hydra.sweep.dir=sweep")
 OPTUNA = ("hydra/sweeper=optuna", "hydra.sweep.dir=sweep", "hydra.sweeper.direction=minimize")
@@ -356,6 +356,76 @@ def test_a_sweep_and_its_jobs_are_nested_runs_of_one_store(mlflow_database: Path
     with closing(sqlite3.connect("runs/mlflow.db")) as connection:
         in_store = set(connection.execute("SELECT run_uuid, key, step, value FROM metrics WHERE key LIKE 'm%'"))
     assert in_store == written
+
+
+def test_a_pruner_stops_a_training_that_is_worse_than_others() -> None:
+    class Reported:
+        def __init__(self, worst: float) -> None:
+            self.worst, self.values, self.attrs = worst, {}, {}
+
+        def report(self, value: float, step: int) -> None:
+            self.values[step] = value
+
+        def should_prune(self) -> bool:
+            return self.values[max(self.values)] <= self.worst
+
+        def set_user_attr(self, name: str, value: object) -> None:
+            self.attrs[name] = value
+
+    scores = {"poor": {10: -5.0, 20: -5.0}, "good": {10: -4.0, 20: -1.0}}
+    trials = {(f"name={name}",): Reported(-5.0) for name in scores}
+    for name, of_steps in scores.items():
+        Path("sweep", name).mkdir(parents=True)
+        record = {"params": {"composition": {"overrides": [f"name={name}"]}}, "tags": {}, "in_store": False}
+        record |= dict.fromkeys(("run_id", "experiment", "run_name", "status", "started"), "x")
+        Path("sweep", name, "run.json").write_text(json.dumps(record))
+        lines = [{"run_id": "x", "step": s, "time": 0, "metrics": {"best/score": v}} for s, v in of_steps.items()]
+        Path("sweep", name, "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    has_ended = Looks(2)
+    optuna_sweeper._watch(Path("sweep"), trials, has_ended)
+    assert {key[0].partition("=")[2]: trial.values for key, trial in trials.items()} == scores
+    assert [path.parent.name for path in Path("sweep").glob("*/stop")] == ["poor"]
+    assert [trial.attrs for trial in trials.values()] == [{"pruned": True}, {}]
+
+
+class Looks:
+    """An event that has happened after so many looks."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+
+    def wait(self, _: float) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_trials_are_as_many_at_a_time_as_workers_and_a_sweep_ends_with_its_best(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launched: list[int] = []
+    launch = launcher.ExecutorLauncher.launch
+
+    def counting(self: Any, job_overrides: Any, initial_job_idx: int) -> Any:
+        launched.append(len(job_overrides))
+        return launch(self, job_overrides, initial_job_idx)
+
+    monkeypatch.setattr(launcher.ExecutorLauncher, "launch", counting)
+    given = ["hydra/launcher=local", "hydra.launcher.workers=2", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=3"]
+    given += ["hydra.sweep.dir=sweep", "hydra.sweeper.pruner=median", "agent.gamma=interval(0.9,0.99)"]
+    given += ["engine.name=native"]  # other processes do not know the fake one
+    assert main(["train", "-m", *SMALL[1:], *given]) == 0
+    assert launched == [2, 1]
+    found = re.search(
+        r"^best: (\S+) of 3 trainings, with gamma=(\S+)\n  bbrgym evaluate agent_path=(\S+)$",
+        capsys.readouterr().out,
+        re.MULTILINE,
+    )
+    assert found is not None
+    best = OmegaConf.load("sweep/optimization_results.yaml")
+    assert float(found[1]) == pytest.approx(best.best_value, abs=1e-3)
+    assert float(found[2]) == pytest.approx(best.best_params["agent.gamma"])
+    assert read_run(Path(found[3])) is not None
 
 
 OFTEN = ["train.eval_every=32", "train.checkpoint_every=32"]

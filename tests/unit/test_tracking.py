@@ -33,7 +33,7 @@ from waiting import wait_for
 from bbrgym import Flow, Scenario
 from bbrgym.agents import mlflow_store, provenance, tracking
 from bbrgym.agents.callbacks import EVALUATION_SEED
-from bbrgym.agents.mlflow_store import LONGEST_NAME, store_name, store_uri
+from bbrgym.agents.mlflow_store import LONGEST_NAME, store_name, store_uri, ui_page
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.provenance import run_name
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics
@@ -205,11 +205,31 @@ def test_runs_can_log_one_dataset_at_the_same_time(root: Path, caplog: pytest.Lo
     assert not warnings(caplog)
 
 
+def test_the_page_of_the_ui_has_what_was_swept_as_columns(root: Path) -> None:
+    config = {"backend": "mlflow", "root": str(root)}
+    assert ui_page(root) == "#/experiments?workflowType=machine_learning"
+    for gamma in (0.9, 0.97):
+        overrides = ["agent=sac", f"agent.gamma={gamma}", "engine=native"]
+        composition = {"choices": {"agent": "sac", "engine": "native"}, "overrides": overrides}
+        params = {"agent": {"gamma": gamma, "tau": gamma}, "composition": composition}
+        with Tracker.start(root / "runs" / str(gamma), "train", "n", params, config=config) as tracker:
+            tracker.log_metrics({"best/score": gamma})
+    experiment = client(root).get_experiment_by_name("train")
+    (key,) = re.findall(r"viewStateShareKey=(\w+)$", ui_page(root))
+    view = json.loads(client(root).get_experiment_by_name("train").tags[f"mlflow.sharedViewState.{key}"])
+    assert f"/experiments/{experiment.experiment_id}/runs" in ui_page(root)
+    assert view["selectedColumns"] == ["metrics.`best/score`", "params.`agent.gamma`"]
+    assert (view["orderByKey"], view["orderByAsc"]) == ("metrics.`best/score`", False)
+
+
 def test_a_name_begins_with_what_the_run_is() -> None:
     overrides = ["agent=sac", "scenario=duel", "seed=2", "agent.gamma=0.9", "engine=native"]
     composition = {"choices": {"agent": "sac", "scenario": "duel"}, "overrides": overrides}
     config = {"name": "sac", "composition": composition}
-    assert run_name(config, "sac", [2]) == "sac duel seed 2 (agent.gamma=0.9 engine=native)"
+    assert run_name(config, "sac", [2]) == "sac duel seed 2 (gamma=0.9 engine=native)"
+    composition["overrides"] = [f"agent.long_name_{place}={place}" for place in range(30)]
+    assert run_name(config, "sac", [2]) == "sac duel seed 2 (long_name_0=0 long_name_1=1 long_name_2=2 …)"
+    composition["overrides"] = overrides
     assert run_name(config | {"name": "mine"}, "sac", [2]).startswith("mine sac duel seed 2 ")
     assert run_name({"name": "evaluation"}, "ppo", [1, 2]) == "ppo seeds 1 2"
 

@@ -348,6 +348,19 @@ def test_a_time_limit_ends_it_early(tmp_path: Path) -> None:
     assert load_agent(tmp_path / "final").training["steps"] == result.steps
 
 
+def test_a_file_ends_it_early_and_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluate_agent = callbacks.evaluate_agent
+
+    def stopping(*arguments: Any) -> dict[str, float]:
+        (tmp_path / callbacks.STOP).touch()
+        return evaluate_agent(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(callbacks, "evaluate_agent", stopping)
+        assert not learn(tmp_path).is_complete
+    assert resume(tmp_path, console=quiet()).is_complete
+
+
 def test_training_survives_engines_that_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

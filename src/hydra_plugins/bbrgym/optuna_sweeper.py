@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,11 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from bbrgym.agents.callbacks import STOP
+from bbrgym.agents.sweep import job_overrides
+from bbrgym.agents.tracking import read_metrics
 from bbrgym.checks import check_integer, check_name, check_number
+from bbrgym.cores import available_cores
 from bbrgym.extras import require
 from bbrgym.files import sqlite_url
 from bbrgym.waiting import announcing
@@ -34,6 +39,8 @@ if TYPE_CHECKING:
 
 
 LOGGER = logging.getLogger(__name__)
+WATCH_S = 1.0
+"""How often a pruner looks at the evaluations of running trainings."""
 
 
 class OptunaSweeper(Sweeper):
@@ -62,13 +69,15 @@ class OptunaSweeper(Sweeper):
     config: DictConfig
     hydra_context: HydraContext
     launcher: Launcher
+    _n_jobs: int
 
     def __init__(
         self,
         direction: Literal["maximize", "minimize"],
         n_trials: int,
-        n_jobs: int,
+        n_jobs: int | None,
         sampler: str,
+        pruner: str,
         seed: int | None,
         max_failure_rate: float,
         storage: str | None,
@@ -80,8 +89,10 @@ class OptunaSweeper(Sweeper):
         check_number("hydra.sweeper.max_failure_rate", max_failure_rate, at_least=0, at_most=1)
         self._direction = direction
         self._n_trials = check_integer("hydra.sweeper.n_trials", n_trials, at_least=1)
-        self._n_jobs = check_integer("hydra.sweeper.n_jobs", n_jobs, at_least=1)
+        self._given_jobs = check_integer("hydra.sweeper.n_jobs", n_jobs, at_least=1, or_none=True)
         self._sampler = sampler
+        check_name("hydra.sweeper.pruner", pruner, ("none", "median", "hyperband"))
+        self._pruner = pruner
         self._seed = check_integer("hydra.sweeper.seed", seed, at_least=0, below=2**32, or_none=True)
         self._max_failures = max_failure_rate * self._n_trials
         if not isinstance(storage, str | None):
@@ -94,6 +105,8 @@ class OptunaSweeper(Sweeper):
         """Take what Hydra gives to every sweeper."""
         self.config = config
         self.hydra_context = hydra_context
+        workers = config.hydra.launcher.get("workers", 1)  # Hydra's own launcher has none
+        self._n_jobs = self._given_jobs or workers or available_cores()
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
@@ -126,6 +139,10 @@ class OptunaSweeper(Sweeper):
             study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=self._n_jobs > 1)  # spreads a batch
         else:
             study.sampler = optuna.samplers.RandomSampler(seed)
+        if self._pruner == "median":
+            study.pruner = optuna.pruners.MedianPruner()
+        elif self._pruner == "hyperband":
+            study.pruner = optuna.pruners.HyperbandPruner()
         LOGGER.info(
             f"Optuna: {self._n_trials} trials, {len(_counted(study))} of them already done, in "
             f"{os.path.relpath(sweep_dir)}, study {study.study_name}"
@@ -136,15 +153,35 @@ class OptunaSweeper(Sweeper):
             trials = [study.ask(space) for _ in range(min(left, self._n_jobs))]
             batch = [[*fixed, *_overrides(trial.params)] for trial in trials]
             self.validate_batch_is_legal(batch)
-            jobs = self.launcher.launch(batch, initial_job_idx=first_number + begun)
+            with self._pruning(sweep_dir, {tuple(one): trial for one, trial in zip(batch, trials, strict=True)}):
+                jobs = self.launcher.launch(batch, initial_job_idx=first_number + begun)
             for trial, overrides, job in zip(trials, batch, jobs, strict=True):
-                self._tell(study, trial, overrides, job)
+                if "pruned" in trial.user_attrs:
+                    trial.set_user_attr("overrides", overrides)
+                    study.tell(trial, state=TrialState.PRUNED)
+                else:
+                    self._tell(study, trial, overrides, job)
             failed = sum(trial.state is TrialState.FAIL for trial in _counted(study))
             if failed > self._max_failures:
                 raise HydraException(
                     f"{failed} of {self._n_trials} trials failed, more than hydra.sweeper.max_failure_rate allows"
                 )
         return self._report(study, sweep_dir)
+
+    @contextmanager
+    def _pruning(self, sweep_dir: Path, trials: Mapping[tuple[str, ...], Trial]) -> Iterator[None]:
+        """Tell Optuna in the block what running trainings reach, and stop those that its pruner gives up."""
+        if self._pruner == "none":
+            yield
+            return
+        has_ended = threading.Event()
+        watcher = threading.Thread(target=_watch, args=(sweep_dir, trials, has_ended))
+        watcher.start()
+        try:
+            yield
+        finally:
+            has_ended.set()
+            watcher.join()
 
     def split_arguments(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:
         """Return the overrides of one job, where Hydra's own sweepers return those of all: with the first values."""
@@ -226,6 +263,27 @@ class OptunaSweeper(Sweeper):
         return params
 
 
+def _watch(sweep_dir: Path, trials: Mapping[tuple[str, ...], Trial], has_ended: threading.Event) -> None:
+    """Report each evaluation of trainings, by their overrides, to their trials until they have ended."""
+    reported = dict.fromkeys(trials, -1)
+    while not has_ended.wait(WATCH_S):
+        for directory in (path.parent for path in sweep_dir.glob("*/run.json")):
+            overrides = tuple(job_overrides(directory))
+            if (trial := trials.get(overrides)) is None:
+                continue
+            scores = {
+                line["step"]: line["metrics"]["best/score"]
+                for line in read_metrics(directory)
+                if "best/score" in line["metrics"] and line["step"] > reported[overrides]
+            }
+            for step, score in sorted(scores.items()):
+                trial.report(score, step)
+                reported[overrides] = step
+            if scores and trial.should_prune():
+                trial.set_user_attr("pruned", True)
+                (directory / STOP).touch()
+
+
 @contextmanager
 def _explaining(storage: str | None) -> Iterator[None]:
     """Raise errors about a database in the block as one that says what to change."""
@@ -258,8 +316,9 @@ def _counted(study: Study) -> list[FrozenTrial]:
     """Return the trials that ended by themselves."""
     from optuna.trial import TrialState
 
-    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL))
-    return [trial for trial in done if trial.state is TrialState.COMPLETE or "error" in trial.user_attrs]
+    ended = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+    done = study.get_trials(deepcopy=False, states=ended)
+    return [trial for trial in done if trial.state is not TrialState.FAIL or "error" in trial.user_attrs]
 
 
 def _overrides(params: Mapping[str, Any]) -> list[str]:
