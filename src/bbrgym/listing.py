@@ -115,7 +115,7 @@ KINDS: Final[dict[str, tuple[Callable[[], Rows], str]]] = {
     "ids": (_ids, "gymnasium.make(NAME) makes one, after `import bbrgym`."),
     "scenarios": (_scenarios, "bbrgym train scenario=NAME trains in one."),
     "features": (_features, "bbrgym train observation.features=[NAME,…] chooses them."),
-    "rewards": (_rewards, "bbrgym train reward.terms.NAME=WEIGHT weighs one; docs/rewards.md: your own."),
+    "rewards": (_rewards, "bbrgym train ++reward.terms.NAME=WEIGHT weighs one; docs/rewards.md: your own."),
     "experiments": (
         _experiments,
         "bbrgym benchmark experiment=NAME runs one; those of trainings are for bbrgym train.",
