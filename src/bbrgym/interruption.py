@@ -3,7 +3,8 @@
 The line says how the work is resumed, if it can be (`resumed_by`). In a command a signal raises KeyboardInterrupt or
 SystemExit(143) in the main thread. A second one changes nothing while the first one's exception is handled, so that it
 cuts off no clean-up. A third one ends the command at once, as SIGKILL does: child processes end with it, and files are
-replaced as a whole. While a command starts, before `run_interruptible`, Python's own handlers are in place.
+replaced as a whole. So does the first one during an import, because extension modules crash when an exception cuts off
+their start. While a command starts, before `run_interruptible`, Python's own handlers are in place.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class _Command:
             return
         self.received = self.received or signal.Signals(number)
         self.count += 1
-        if self.count > 2:
+        if self.count > 2 or _is_importing(frame):
             if os.isatty(1):
                 os.write(1, b"\x1b[?25h")  # a progress bar hides the cursor
             os._exit(self.report())
@@ -190,6 +191,12 @@ def _restoring_handlers() -> Iterator[list[signal.Signals]]:
 
 def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _is_handling_a_signal() -> bool:

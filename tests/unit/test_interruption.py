@@ -144,6 +144,22 @@ def test_the_line_says_how_the_work_is_resumed(capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr().err == "it: interrupted; the same command resumes it\n"
 
 
+def test_an_import_is_not_cut_off_by_an_exception(
+    tmp_path: Path, leaves: list[int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "interrupted_import.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def command() -> int:
+        with pytest.raises(Left):
+            __import__("interrupted_import")
+        return 0
+
+    assert run_interruptible("it", command) == 130
+    assert leaves == [130]
+    assert capfd.readouterr().err.startswith("it: interrupted\n")
+
+
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a background job
     try:

@@ -20,7 +20,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from pages import ROOT, commands
 
-from bbrgym import Flow, Scenario, cli, lab, simulate
+from bbrgym import Flow, Scenario, cli, lab, simulate, simulation
 from bbrgym.agents import importers, mlflow_store
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark import candidate, results, score, score_linux, trace_sets
@@ -224,6 +224,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (results, "load_benchmark"),
         (score_linux, "score_on_linux"),
         (server, "serve_episode"),
+        (simulation, "simulate"),
         (trace_sets, "write_synthetic"),
         (trace_sets, "read_folder"),
         (linux_commands, "send"),
