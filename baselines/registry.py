@@ -73,6 +73,13 @@ PROGRAMS: Final = ("bbr-acd-ns3-published",)
 OURS: Final = ("agent", "policy", "bbr-backlog")
 """Controllers that no paper or standard describes: they are this project's own."""
 
+DIFFERS: Final[dict[str, str]] = {
+    "bbr-acd-ns3-published": "from the BBR that it extends only in recovery, after a loss",
+    "bbr-acw": "from the BBR that it extends only after a loss",
+    "f-bbr2": "from bbr2 only beside a flow that keeps the queue from emptying for ten seconds",
+}
+"""From what, and when, a variant differs, as its page in docs/algorithms says."""
+
 _CONTROLLERS: Final = _controllers.controllers()
 _DEFAULTS: Final[dict[str, dict[str, float]]] = {
     **{name: _controllers.defaults(name) for name in _CONTROLLERS},

@@ -10,15 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.agents.provenance import run_name
 from bbrgym.agents.tracking import Tracker
 from bbrgym.baselines import registry
 from bbrgym.benchmark.metrics import COMPLETION, MOST_FLOWS_ALONE, measure
+from bbrgym.benchmark.tables import Heading, has_several_flows, print_left_out, print_table
 from bbrgym.checks import check_keys, check_name, check_number, check_seeds
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.sharing import check_measured
@@ -196,9 +195,9 @@ def _draw(trace: Trace, tracker: Tracker) -> None:
 
 _OF_FLOWS: Final = {
     "mark_rate": ("marked", ".2%"),
-    "app_delay_mean_ms": ("app", ".1f"),
-    "app_delay_p99_ms": ("p99", ".1f"),
-    "completion_time_ms": ("FCT", ".1f"),
+    "app_delay_mean_ms": ("app mean (ms)", ".1f"),
+    "app_delay_p99_ms": ("app p99 (ms)", ".1f"),
+    "completion_time_ms": ("FCT (ms)", ".1f"),
     "slowdown": ("slowdown", ".2f"),
 }
 """Columns that only some flows have, with their heading and form."""
@@ -210,48 +209,53 @@ def _has_value(row: Mapping[str, Any], name: str) -> bool:
 
 def _print_table(results: pd.DataFrame, console: Console) -> None:
     of_flows = [name for name in _OF_FLOWS if results[name].notna().any()]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    headings = (
-        "seed",
-        "flow",
-        "algorithm",
-        "base",
-        "Mbit/s",
-        "RTT",
-        "resent",
-        *(_OF_FLOWS[name][0] for name in of_flows),
-        "reward",
-        "link",
-        "Jain",
-        "queue",
-    )
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "algorithm" else "right", no_wrap=True)
+    has_several = has_several_flows(results)
+    headings = [
+        Heading("seed"),
+        Heading("flow"),
+        Heading("algorithm", kind="name"),
+        Heading("base RTT (ms)", rank=3),
+        Heading("Mbit/s"),
+        Heading("RTT (ms)"),
+        Heading("resent", rank=4),
+        *(Heading(heading, rank=2) for heading, _ in (_OF_FLOWS[name] for name in of_flows)),
+        Heading("reward"),
+        Heading("link used", rank=1),
+        *([Heading("Jain", rank=1)] if has_several else []),
+        Heading("queue (ms)", rank=1),
+    ]
     shown = results[results["flow"] < MOST_FLOWS_ALONE].reset_index(drop=True)
+    rows = []
     for index, row in shown.iterrows():
         is_first = index == 0 or shown["seed"].iloc[int(str(index)) - 1] != row["seed"]
-        table.add_row(
-            f"{row['seed']}" if is_first else "",
-            f"{row['flow']}",
-            row["algorithm"],
-            f"{row['rtt_ms']:.0f}",
-            f"{row['throughput_mbps']:.2f}",
-            f"{row['rtt_mean_ms']:.1f}",
-            f"{row['retransmission_rate']:.2%}",
-            *("" if np.isnan(row[name]) else format(row[name], _OF_FLOWS[name][1]) for name in of_flows),
-            "" if np.isnan(row["reward"]) else f"{row['reward']:.3f}",
-            f"{row['link_utilisation']:.0%}" if is_first else "",
-            f"{row['link_jain']:.3f}" if is_first else "",
-            f"{row['link_queue_mean_ms']:.1f}" if is_first else "",
+        link = [
+            f"{row['link_utilisation']:.0%}",
+            *([f"{row['link_jain']:.3f}"] if has_several else []),
+            f"{row['link_queue_mean_ms']:.1f}",
+        ]
+        rows.append(
+            [
+                f"{row['seed']}" if is_first else "",
+                f"{row['flow']}",
+                row["algorithm"],
+                f"{row['rtt_ms']:.0f}",
+                f"{row['throughput_mbps']:.2f}",
+                f"{row['rtt_mean_ms']:.1f}",
+                f"{row['retransmission_rate']:.2%}",
+                *("" if np.isnan(row[name]) else format(row[name], _OF_FLOWS[name][1]) for name in of_flows),
+                "" if np.isnan(row["reward"]) else f"{row['reward']:.3f}",
+                *(link if is_first else [""] * len(link)),
+            ]
         )
-    console.print(table)
+    print_left_out(console, print_table(console, headings, rows), "results.json has them")
     mean = mean_of_episodes(results)
     if len(shown) < len(results):
         console.print(f"The first {MOST_FLOWS_ALONE} flows; results.json has all {results['flow'].max() + 1}.")
+    jain = f", Jain {mean['jain']:.3f}" if has_several else ""
     console.print(
-        "base: RTT without a queue; RTT and queue: means in ms; reward: per decision, of the flow; link: utilisation.\n"
+        "RTT and queue are means; reward: per decision, of the flow.\n"
         f"Mean of {results['seed'].nunique()} episodes: reward {mean['reward']:.3f}, utilisation "
-        f"{mean['utilisation']:.0%}, Jain {mean['jain']:.3f}, queue {mean['queue_mean_ms']:.1f} ms.",
+        f"{mean['utilisation']:.0%}{jain}, queue {mean['queue_mean_ms']:.1f} ms.",
         highlight=False,
         soft_wrap=True,
     )

@@ -11,7 +11,7 @@ import pandas as pd
 from bbrgym.benchmark import plots
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.style import STYLE
-from bbrgym.benchmark.tables import SHORT_NOTE, summary_table, views
+from bbrgym.benchmark.tables import short_note, summary_table, views
 from bbrgym.extras import optional
 from bbrgym.files import write_text
 
@@ -44,9 +44,9 @@ def write_paper_files(result: BenchmarkResult) -> Path:
         stem = f"{place:02}-{words}"
         for view in views(of_scenario.droplevel("scenario")):
             rows = [[competitor, *cells] for competitor, cells in view.rows]
-            frame = pd.DataFrame(rows, columns=["competitor", *view.headings])
+            frame = pd.DataFrame(rows, columns=["competitor", *(heading.text for heading in view.headings)])
             text = frame.to_latex(index=False, escape=True, column_format="l" + "r" * len(view.headings))
-            note = "".join(f"% {line}\n" for line in f"{name}. {SHORT_NOTE}\n{view.note}".splitlines())
+            note = "".join(f"% {line}\n" for line in f"{name}. {short_note(of_scenario)}\n{view.note}".splitlines())
             write_text(folder / f"{stem}{'-' * bool(view.title)}{view.title.replace(' ', '-')}.tex", note + text)
         results = result.results[result.results["scenario"] == name]
         for what, draw in PLOTS.items():

@@ -15,6 +15,7 @@ from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, MOST_FLOWS_ALONE
 from bbrgym.benchmark.style import (
     LINES,
     SMALL,
+    Mark,
     empty_figure,
     fit_y,
     lighter,
@@ -36,6 +37,7 @@ with optional("a plot"):
     from matplotlib.patches import Ellipse
 
 Array = npt.NDArray[np.float64]
+Marks = Mapping[str, Mark]
 
 LABELS: Final[dict[str, str]] = {
     **{name: metric.axis for name, metric in (FLOW_METRICS | METRICS).items()},
@@ -74,6 +76,7 @@ def over_time(
     title: str = "",
     names: Sequence[str] = (),
     window_s: float = 1.0,
+    marks: Marks | None = None,
 ) -> Figure:
     """Plot columns of runs over time, a panel per run and column, with a line per flow or one of the link.
 
@@ -85,6 +88,7 @@ def over_time(
         title: the figure's title.
         names: names of the flows of a single run, instead of their algorithms.
         window_s: length of the moving average of `RATES`, in s; 0 for none.
+        marks: of the competitors, as `marks_of` gives them for a whole report; None is `mark_of` each.
 
     Raises:
         ValueError: `names` must have one entry per flow.
@@ -112,7 +116,15 @@ def over_time(
                 f"names must have one entry per flow, got {len(names)} for {len(trace.scenario.flows)} flows"
             )
         for axes, column, height in zip(panels, columns, heights, strict=True):
-            _draw_column(axes, trace, column, names=of_flows, is_one_of_several=len(runs) > 1, window_s=window_s)
+            _draw_column(
+                axes,
+                trace,
+                column,
+                names=of_flows,
+                is_one_of_several=len(runs) > 1,
+                window_s=window_s,
+                marks=marks or {},
+            )
             axes.set_xlim(0, trace.scenario.duration_s)
             axes.tick_params(labelbottom=axes is panels[-1])
             if side == 0:
@@ -135,25 +147,44 @@ def throughput_over_time(trace: Trace, window_s: float = 1.0, title: str = "", n
     return over_time({"": trace}, ("throughput_mbps",), title=title, names=names, window_s=window_s)
 
 
-def delay_over_time(trace: Trace, title: str = "", names: Sequence[str] = ()) -> Figure:
+def delay_over_time(
+    trace: Trace, title: str = "", names: Sequence[str] = (), marks: Marks | None = None
+) -> Figure:
     """Plot the RTT of every flow above the link's queueing delay, in ms, as `over_time` does."""
-    return over_time({"": trace}, ("rtt_mean_ms", "link_queue_mean_ms"), title, names)
+    return over_time({"": trace}, ("rtt_mean_ms", "link_queue_mean_ms"), title, names, marks=marks)
 
 
-def control_over_time(trace: Trace, title: str = "", names: Sequence[str] = ()) -> Figure:
+def control_over_time(
+    trace: Trace, title: str = "", names: Sequence[str] = (), marks: Marks | None = None
+) -> Figure:
     """Plot the congestion window (packets), the pacing rate (Mbit/s) and, if controllers have them, the two gains."""
     wanted = ("cwnd_packets", "pacing_rate_mbps", "pacing_gain", "cwnd_gain")
     has = [name for name in wanted if not np.isnan(trace.flows[:, :, FLOW_COLUMNS.index(name)]).all()]
-    return over_time({"": trace}, has or wanted[:1], title, names)
+    return over_time({"": trace}, has or wanted[:1], title, names, marks=marks)
 
 
-def flow_names(trace: Trace, competitor: str) -> list[str]:
-    """Return the names of the flows: the competitor's for an agent's flows, else the algorithm's."""
-    return [competitor if flow.algorithm == "agent" else flow.algorithm for flow in trace.scenario.flows]
+def flow_names(trace: Trace, competitor: str, roles: Sequence[int] = ()) -> list[str]:
+    """Return the names of the flows: the competitor's for an agent's flows and for those of `roles`, else the algorithm's.
+
+    Args:
+        trace: of a run.
+        competitor: what drives some of its flows.
+        roles: the flows that it drives, if that is known.
+    """
+    return [
+        competitor if index in roles or flow.algorithm == "agent" else flow.algorithm
+        for index, flow in enumerate(trace.scenario.flows)
+    ]
 
 
 def _draw_column(
-    axes: Axes, trace: Trace, column: str, names: Sequence[str], is_one_of_several: bool, window_s: float
+    axes: Axes,
+    trace: Trace,
+    column: str,
+    names: Sequence[str],
+    is_one_of_several: bool,
+    window_s: float,
+    marks: Marks,
 ) -> None:
     """Draw a column of a run over time."""
     if column.startswith("link_"):
@@ -182,7 +213,7 @@ def _draw_column(
         axes.plot(
             time_s,
             values,
-            color=lighter(mark_of(name).colour, shade),
+            color=lighter((marks.get(name) or mark_of(name)).colour, shade),
             linestyle=LINES[index] if is_few else "-",
             linewidth=1.2 if is_few else 0.9,
             label=labels[index] if is_few or index in (0, len(names) - 1) else None,
@@ -212,7 +243,7 @@ def _smooth(trace: Trace, column: str, values: Array, window_s: float) -> tuple[
 
 
 @styled
-def throughput_against_delay(results: pd.DataFrame, title: str = "") -> Figure:
+def throughput_against_delay(results: pd.DataFrame, title: str = "", marks: Marks | None = None) -> Figure:
     """Plot the throughput of all flows against the 95th percentile of the queueing delay; up and right is better.
 
     As in Pantheon (Yan et al., USENIX ATC 2018): small points are runs, the large point is their mean, and for three or
@@ -222,12 +253,13 @@ def throughput_against_delay(results: pd.DataFrame, title: str = "") -> Figure:
     Args:
         results: rows of one scenario of `BenchmarkResult.results`.
         title: the figure's title.
+        marks: of the competitors, as for `over_time`; None is `marks_of` those of these results.
     """
     runs = run_table(results)
     figure = empty_figure(4.6)
     axes = figure.subplots()
     means: dict[str, tuple[float, float]] = {}
-    marks = marks_of([str(name) for name in results["competitor"].unique()])
+    marks = marks or marks_of([str(name) for name in results["competitor"].unique()])
     for name, frame in runs.groupby(level="competitor", sort=False):
         mark = marks[str(name)]
         points = frame[["link_queue_p95_ms", "throughput_mbps"]].to_numpy(dtype=np.float64)
@@ -261,19 +293,21 @@ def throughput_against_delay(results: pd.DataFrame, title: str = "") -> Figure:
 
 
 @styled
-def shares(results: pd.DataFrame, title: str = "") -> Figure:
+def shares(results: pd.DataFrame, title: str = "", marks: Marks | None = None) -> Figure:
     """Plot the flows' shares of the throughput, means over the seeds, as one stacked bar per competitor."""
     table = summary_table(results).droplevel("scenario").xs("mean", axis=1, level="statistic")
     of_flows = [column for column in table.columns if str(column).startswith("share[")]
     rtts_ms = results.groupby("flow")["rtt_ms"].first()
     algorithms = results.groupby(["competitor", "flow"])["algorithm"].first()
+    marks = marks or marks_of([str(name) for name in results["competitor"].unique()])
     figure, axes = _rows_figure([str(name) for name in table.index], title)
     left = np.zeros(len(table))
     for index, column in enumerate(of_flows):
         values = table[column].fillna(0.0).to_numpy()
         for place, competitor in enumerate(table.index):
             algorithm = algorithms[competitor, index]
-            colour = mark_of(competitor if algorithm == "agent" else algorithm).colour
+            name = competitor if algorithm == "agent" else algorithm
+            colour = (marks.get(name) or mark_of(name)).colour
             fill = lighter(colour, (0.15, 0.55, 0.35, 0.7)[index % 4])
             axes.barh(place, values[place], left=left[place], height=0.72, color=fill, edgecolor="white")
             label = f"{rtts_ms[index]:g} ms: {values[place]:.0%}"
@@ -305,13 +339,15 @@ def shares(results: pd.DataFrame, title: str = "") -> Figure:
 
 
 @styled
-def jain_intervals(results: pd.DataFrame, title: str = "") -> Figure:
+def jain_intervals(results: pd.DataFrame, title: str = "", marks: Marks | None = None) -> Figure:
     """Plot Jain's index of every competitor: the mean, its 95 % bootstrap interval, and every run."""
     table = summary_table(results).droplevel("scenario")["link_jain"]
     runs = run_table(results)["link_jain"]
     names = [str(name) for name in table.index]
     figure, axes = _rows_figure(names, title)
-    for place, (name, mark) in enumerate(marks_of(names).items()):
+    marks = marks or marks_of(names)
+    for place, name in enumerate(names):
+        mark = marks[name]
         values, row = runs.xs(name, level="competitor").to_numpy(), table.loc[name]
         axes.plot(values, np.full(len(values), place), "|", color=mark.colour, alpha=0.6, markersize=7)
         axes.hlines(place, row["low"], row["high"], color=mark.colour, linewidth=2.2)

@@ -17,7 +17,7 @@ from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, OPTIONAL
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.tables import (
     OVERALL_METRICS,
-    SHORT_NOTE,
+    short_note,
     SORTED_BY,
     estimate_text,
     overall_table,

@@ -127,24 +127,33 @@ def mark_of(name: str) -> Mark:
 
 
 def marks_of(names: Sequence[str], most: int | None = None) -> dict[str, Mark]:
-    """Return a mark per name: `mark_of`, and an unused colour for one that would have another's.
+    """Return a mark per name: `mark_of`, and another one where two would look alike.
+
+    A report asks once, for all names in it, and gives the marks to each of its figures.
 
     Args:
-        names: the competitors of a figure, the most important first: a colour that two have stays with the first one.
-            A single name that is not registered is black; several get unused colours and markers.
+        names: the competitors, the most important first: a colour that two have stays with the first one. A single name
+            that is not registered is black; several get unused colours and markers.
         most: how many are highlighted, as `MOST_HIGHLIGHTED`; the others are grey. All if it is None.
     """
     marks = {name: mark_of(name) for name in names[:most]}
     have = list(marks.values())
     colours = [colour for colour in COLOURS if colour not in {mark.colour for mark in have}]
     markers = [marker for marker in MARKERS if marker not in {mark.marker for mark in have}]
+    is_single = have.count(UNREGISTERED) == 1
     seen: set[str] = set()
+    given: set[Mark] = set()
     for name, mark in marks.items():
-        if mark == UNREGISTERED and have.count(mark) > 1:
-            marks[name] = Mark(_next(colours, COLOURS, len(seen)), _next(markers, MARKERS, len(seen)))
+        if mark == UNREGISTERED and not is_single:
+            colour, marker = (_next(*free, len(seen)) for free in ((colours, COLOURS), (markers, MARKERS)))
+            marks[name] = Mark(colour, marker)
         elif mark.colour in seen and colours:
             marks[name] = Mark(colours.pop(0), mark.marker)
-        seen |= {mark.colour, name}
+        if marks[name] in given:
+            every = (Mark(colour, marker) for marker in MARKERS for colour in COLOURS)
+            marks[name] = next((free for free in every if free not in given), marks[name])
+        seen |= {marks[name].colour, name}
+        given.add(marks[name])
     return marks | dict.fromkeys(names[len(marks) :], OTHERS)
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from bbrgym.baselines.registry import DIFFERS
 from bbrgym.benchmark.metrics import (
     FLOW_METRICS,
     MEASURED,
@@ -27,8 +32,16 @@ from bbrgym.benchmark.statistics import Estimate, estimate, interquartile_mean, 
 SORTED_BY: Final = "sorted by Jain's index to 0.01 (highest first), then by mean queueing delay (lowest first)"
 """The order of the rows of every table."""
 
-OVERALL_METRICS: Final = ("link_jain", "link_utilisation", "queue_ratio", "retransmission_rate")
-"""The metrics that can be compared across scenarios."""
+SORTED_ALONE: Final = "sorted by mean queueing delay (lowest first)"
+"""The same where each run has a single flow, whose index is 1."""
+
+OVERALL_METRICS: Final = {
+    "link_jain": "Jain",
+    "link_utilisation": "link used",
+    "queue_ratio": "queue / RTT",
+    "retransmission_rate": "resent",
+}
+"""The metrics that can be compared across scenarios, and their headings."""
 
 
 def summary_table(results: pd.DataFrame) -> pd.DataFrame:
@@ -107,7 +120,7 @@ def overall_table(results: pd.DataFrame) -> pd.DataFrame:
         ],
         index=pd.Index(list(groups), name="competitor"),
         columns=pd.MultiIndex.from_product(
-            [OVERALL_METRICS, ["iqm", "low", "high", "runs"]], names=["metric", "statistic"]
+            [list(OVERALL_METRICS), ["iqm", "low", "high", "runs"]], names=["metric", "statistic"]
         ),
         dtype=np.float64,
     )
@@ -173,29 +186,55 @@ def print_summary(results: pd.DataFrame, console: Console) -> None:
         console.print("no results: no run is done")
         return
     table = summary_table(results)
-    notes = dict.fromkeys(SHORT_NOTE.splitlines())
+    is_narrow = console.width < WIDE
+    left_out: dict[str, None] = {}
+    notes: dict[str, None] = {}
     for scenario in table.index.unique("scenario"):
-        for view in views(table.loc[scenario]):
+        for view in views(table.loc[scenario], intervals="none" if is_narrow else "some"):
             notes |= dict.fromkeys(view.note.splitlines())
-            # Rich would read names as markup.
-            printed = Table(
-                title=escape(f"{scenario}: {view.title}" if view.title else str(scenario)),
-                title_justify="left",
-                title_style="bold",
-                box=SIMPLE_HEAD,
-                pad_edge=False,
-                collapse_padding=True,
-            )
-            printed.add_column("competitor", no_wrap=True, max_width=18)
-            for heading in view.headings:
-                printed.add_column(heading, justify="right", no_wrap=True)
-            for competitor, cells in view.rows:
-                printed.add_row(escape(competitor), *(escape(cell) for cell in cells))
-            console.print(printed)
+            rows = [[competitor, *cells] for competitor, cells in view.rows]
+            title = f"{scenario}: {view.title}" if view.title else str(scenario)
+            headings = [Heading("competitor", kind="name"), *view.headings]
+            left_out |= dict.fromkeys(print_table(console, headings, rows, title))
     if results["scenario"].nunique() > 1:
         _print_overall(results, console)
-    console.print("\n".join(notes), markup=False, highlight=False, style="dim")
+    text = " ".join([short_note(table, has_intervals=not is_narrow), *notes])
+    console.print(text, markup=False, highlight=False, style="dim")
+    print_left_out(console, left_out, "the report has them")
+    print_identical(results, console)
     print_repeated_runs(results, console)
+
+
+def print_identical(results: pd.DataFrame, console: Console) -> None:
+    """Say which competitors are identical in all runs, a line per group of them."""
+    for sentence in identical_texts(results):
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def identical_texts(results: pd.DataFrame) -> list[str]:
+    """Return a sentence per group of competitors whose runs are all the same, and what would separate them if known."""
+    texts = []
+    for names in identical_competitors(results):
+        known = [f"{name} differs {DIFFERS[name]}" for name in names if name in DIFFERS]
+        texts.append(f"{_listed(names)} are identical in all runs{': ' if known else ''}{_listed(known)}.")
+    return texts
+
+
+def identical_competitors(results: pd.DataFrame) -> list[list[str]]:
+    """Return the groups of competitors that have the same traces in the same scenarios and seeds."""
+    groups: dict[tuple[Hashable, ...], list[str]] = {}
+    if not results.empty:
+        traces = results.drop_duplicates("key").pivot(
+            index="competitor", columns=["scenario", "seed"], values="trace_hash"
+        )
+        for name in results["competitor"].unique():
+            groups.setdefault(tuple(traces.loc[name].fillna("")), []).append(str(name))
+    return [names for names in groups.values() if len(names) > 1]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return `a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
 
 
 def print_repeated_runs(results: pd.DataFrame, console: Console) -> None:
@@ -217,24 +256,161 @@ def print_repeated_runs(results: pd.DataFrame, console: Console) -> None:
 
 
 def _print_overall(results: pd.DataFrame, console: Console) -> None:
+    headings, rows = overall_rows(results, has_intervals=console.width >= WIDE)
     title = f"all {results['scenario'].nunique()} scenarios: interquartile means over the runs"
-    printed = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    printed.add_column("competitor", no_wrap=True, max_width=18)
-    for metric in OVERALL_METRICS:
-        printed.add_column(METRICS[metric].label, justify="right")
-    for competitor, row in overall_table(results).iterrows():
-        printed.add_row(escape(str(competitor)), *(escape(estimate_text(row, metric)) for metric in OVERALL_METRICS))
-    console.print(printed)
+    print_table(console, [Heading("competitor", kind="name"), *headings], rows, title)
 
 
-def print_table(console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
-    """Print a table; a row that begins with `> ` is bold."""
-    printed = Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        printed.add_column(escape(heading), no_wrap=heading in ("", "fair power"))
-    for row in rows:
-        printed.add_row(*map(escape, row), style="bold" if row[0].startswith("> ") else None)
-    console.print(printed)
+def overall_rows(results: pd.DataFrame, has_intervals: bool = True) -> tuple[list[str], list[list[str]]]:
+    """Return the headings of the metrics over all scenarios, and the rows: a competitor and its cells.
+
+    Jain's index is left out where no scenario has two flows.
+    """
+    text = estimate_text if has_intervals else value_text
+    metrics = [name for name in OVERALL_METRICS if name != "link_jain" or has_several_flows(results)]
+    rows = [
+        [str(competitor), *(text(row, metric) for metric in metrics)]
+        for competitor, row in overall_table(results).iterrows()
+    ]
+    return [OVERALL_METRICS[metric] for metric in metrics], rows
+
+
+def has_several_flows(results: pd.DataFrame) -> bool:
+    """Return whether a run has two flows or more."""
+    return not results.empty and bool(results["flow"].max() > 0)
+
+
+WIDE: Final = 120
+"""Tables of narrower consoles have no intervals."""
+
+_GAP: Final = 2
+"""Columns between two columns of a table."""
+
+_LEAST: Final = {"name": 12, "words": 16}
+"""To how many columns names are cut, and words are wrapped, where there is no room for more."""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The head of a column of a table in a terminal.
+
+    Attributes:
+        text: may be written over several lines.
+        kind: `number` (never cut nor wrapped, aligned right), `name` (can be cut), `words` (can be wrapped).
+        rank: where not all columns fit, those with the highest rank are left out first; with 0, none is.
+    """
+
+    text: str
+    kind: Literal["number", "name", "words"] = "number"
+    rank: int = 0
+
+
+def print_table(
+    console: Console, headings: Sequence[str | Heading], rows: Iterable[Sequence[str]], title: str = ""
+) -> list[str]:
+    """Print a table that fits into the console, whatever its width; a row that begins with `> ` is bold.
+
+    Words are wrapped and names are cut. If that is not enough, columns that have a rank are left out, and the rest is
+    printed in several tables, one below the other, which all begin with the first column.
+
+    Args:
+        console: where to print.
+        headings: of the columns. The kind of one that is a text follows from its cells.
+        rows: a text per column.
+        title: above the table.
+
+    Returns:
+        The headings of the columns that were left out.
+    """
+    cells = [list(row) for row in rows]
+    columns = [
+        _Printed(
+            heading if isinstance(heading, Heading) else Heading(heading, kind=_kind_of([row[i] for row in cells])),
+            [row[i] for row in cells],
+        )
+        for i, heading in enumerate(headings)
+    ]
+    kept = list(columns)
+    while _width_of(kept) > console.width and any(column.heading.rank for column in kept):
+        highest = max(column.heading.rank for column in kept)
+        del kept[max(i for i, column in enumerate(kept) if column.heading.rank == highest)]
+    blocks = [kept[:1]]
+    for column in kept[1:]:
+        if len(blocks[-1]) > 1 and _width_of([*blocks[-1], column]) > console.width:
+            blocks.append(kept[:1])
+        blocks[-1].append(column)
+    is_own = [bool(row) and row[0].startswith("> ") for row in cells]
+    for block in blocks:
+        console.print(_rich_table(block, is_own, console.width, title if block is blocks[0] else ""))
+        console.print()
+    return [column.heading.text for column in columns if column not in kept]
+
+
+def print_left_out(console: Console, headings: Iterable[str], where: str) -> None:
+    """Say which columns were left out, and where they are."""
+    if text := ", ".join(headings):
+        console.print(
+            f"Left out at this width: {text}; a wider terminal shows more, {where}.",
+            markup=False,
+            highlight=False,
+            style="dim",
+        )
+
+
+class _Printed(NamedTuple):
+    """A column to be printed."""
+
+    heading: Heading
+    cells: list[str]
+
+    @property
+    def most(self) -> int:
+        """How wide it is without any wrapped or cut cell; a heading is as wide as its longest word."""
+        return max([1, *map(cell_len, self.cells), *map(cell_len, self.heading.text.split())])
+
+    @property
+    def least(self) -> int:
+        """How narrow it can be."""
+        return min(self.most, _LEAST.get(self.heading.kind, self.most))
+
+
+def _width_of(columns: Sequence[_Printed]) -> int:
+    return sum(column.least for column in columns) + _GAP * (len(columns) - 1)
+
+
+def _kind_of(cells: Sequence[str]) -> Literal["number", "words"]:
+    """Return `number` if all cells begin as numbers do, and at least one is there."""
+    return "number" if any(cells) and all(re.match(r"$|-$|[+-]?\d\S*( \[.*\])?$", cell) for cell in cells) else "words"
+
+
+def _rich_table(columns: Sequence[_Printed], is_own: Sequence[bool], width: int, title: str) -> Table:
+    widths = [column.least for column in columns]
+    for _ in range(max(0, width - _width_of(columns))):
+        lacks = [column.most - had for column, had in zip(columns, widths, strict=True)]
+        if max(lacks) > 0:
+            widths[lacks.index(max(lacks))] += 1
+    # Rich would read names as markup.
+    printed = Table(
+        title=escape(title),
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        collapse_padding=True,
+    )
+    for column, own_width in zip(columns, widths, strict=True):
+        is_number = column.heading.kind == "number"
+        printed.add_column(
+            escape(column.heading.text),
+            justify="right" if is_number else "left",
+            width=own_width,
+            overflow="fold" if column.heading.kind == "words" else "ellipsis",
+        )
+    for is_bold, *row in zip(is_own, *(column.cells for column in columns), strict=True):
+        texts = [Text(cell, no_wrap=column.heading.kind != "words") for column, cell in zip(columns, row, strict=True)]
+        printed.add_row(*texts, style="bold" if is_bold else None)
+    return printed
 
 
 @dataclass(frozen=True)
@@ -242,25 +418,33 @@ class View:
     """A table for readers: `rows` are a competitor and its cells under `headings`; `note` explains these."""
 
     title: str
-    headings: tuple[str, ...]
+    headings: tuple[Heading, ...]
     rows: tuple[tuple[str, tuple[str, ...]], ...]
     note: str
 
 
-def views(table: pd.DataFrame) -> list[View]:
+def views(table: pd.DataFrame, intervals: Literal["all", "some", "none"] = "all") -> list[View]:
     """Return the tables of a scenario that readers get, from its part of `summary_table`.
 
-    The first one has all competitors. What only some scenarios have is left out of others: marks of ECN, delays of
-    applications, and the second table, with the completion of finite flows.
+    The first one has all competitors. What only some scenarios have is left out of others: Jain's index of a single
+    flow, marks of ECN, delays of applications, and the second table, with the completion of finite flows.
+
+    Args:
+        table: index competitor.
+        intervals: whether means have their 95 % intervals: all that a paper needs, those of the metrics that decide the
+            order, or none.
     """
     found = []
-    for title, columns, note in _VIEWS:
+    for title, columns, note in (("", (*_throughputs(table), *_OVERVIEW), _OVERVIEW_NOTE), _FINITE):
         shown = [column for column in columns if column.needs is None or _has(table, column.needs)]
         if all(column.needs is None for column in shown) and columns[0].needs is not None:
             continue
-        rows = tuple((str(name), tuple(column.cell(row) for column in shown)) for name, row in table.iterrows())
+        rows = tuple(
+            (str(name), tuple(column.text(row, intervals) for column in shown)) for name, row in table.iterrows()
+        )
         notes = [note, *(column.note for column in shown if column.note)]
-        found.append(View(title, tuple(column.heading for column in shown), rows, "\n".join(notes)))
+        headings = tuple(Heading(column.heading, rank=column.rank) for column in shown)
+        found.append(View(title, headings, rows, "\n".join(notes)))
     return found
 
 
@@ -279,13 +463,28 @@ def _form(name: str) -> str:
     return "" if metric is None else metric.form
 
 
-def _throughputs(row: pd.Series) -> str:
-    """Return the throughput of each flow, or the range for more than three flows."""
-    flows = [metric for metric in row.index.unique("metric") if metric.startswith("throughput_mbps[")]
-    throughputs = [row[metric, "mean"] for metric in flows if row[metric, "runs"] > 0]
-    if len(throughputs) <= 3:
-        return " ".join(number_text(value) for value in throughputs)
-    return f"{number_text(min(throughputs))} to {number_text(max(throughputs))}"
+def _throughputs(table: pd.DataFrame) -> list[_Column]:
+    """Return the columns of throughput: one per flow, or of all, the slowest and the fastest of more than three."""
+    flows = [
+        metric
+        for metric in table.columns.unique("metric")
+        if metric.startswith("throughput_mbps[") and _has(table, metric)
+    ]
+    if len(flows) <= 1:
+        return [_Column("throughput (Mbit/s)", "throughput_mbps", interval="all")]
+    if len(flows) <= MOST_COLUMNS_OF_FLOWS:
+        return [
+            _Column(f"flow {flow.partition('[')[2][:-1]} (Mbit/s)", flow, interval="all", needs=flow) for flow in flows
+        ]
+
+    def extreme(of: Callable[[list[float]], float]) -> Callable[[pd.Series], str]:
+        return lambda row: number_text(of([row[flow, "mean"] for flow in flows if row[flow, "runs"] > 0] or [math.nan]))
+
+    return [
+        _Column("all flows (Mbit/s)", "throughput_mbps", interval="all"),
+        _Column("slowest flow (Mbit/s)", extreme(min)),
+        _Column("fastest flow (Mbit/s)", extreme(max)),
+    ]
 
 
 def _convergence(row: pd.Series) -> str:
@@ -297,86 +496,110 @@ def _convergence(row: pd.Series) -> str:
     return f"{value_text(row, 'convergence_s')} ({converged}/{runs})" if converged else f"never (0/{runs})"
 
 
-def _value(metric: str) -> Callable[[pd.Series], str]:
-    return lambda row: value_text(row, metric)
-
-
-def _estimate(metric: str) -> Callable[[pd.Series], str]:
-    return lambda row: estimate_text(row, metric)
-
-
 def _has(table: pd.DataFrame, metric: str) -> bool:
     """Return whether any competitor has the metric."""
     return metric in table and bool((table[metric, "runs"] > 0).any())
 
 
-class _Column(NamedTuple):
-    """A column of a view. It is shown if a competitor has the metric `needs`, or if that is None."""
+@dataclass(frozen=True)
+class _Column:
+    """A column of a view.
+
+    Attributes:
+        heading: with the unit.
+        cell: a metric, or what makes the text of a row.
+        interval: whether its cells have an interval in tables with `all` intervals, or with `some` too.
+        needs: it is shown if a competitor has this metric, or if that is None.
+        rank: `Heading.rank`.
+        note: explains it, if the heading does not.
+    """
 
     heading: str
-    cell: Callable[[pd.Series], str]
+    cell: str | Callable[[pd.Series], str]
+    interval: Literal["all", "some"] | None = None
     needs: str | None = None
+    rank: int = 0
     note: str = ""
 
+    def text(self, row: pd.Series, intervals: str) -> str:
+        """Return the cell of a row."""
+        if not isinstance(self.cell, str):
+            return self.cell(row)
+        has_interval = self.interval is not None and intervals in ("all", self.interval)
+        return (estimate_text if has_interval else value_text)(row, self.cell)
 
-_RUNS: Final = _Column("n", lambda row: str(int(row["link_utilisation", "runs"])))
+
+MOST_COLUMNS_OF_FLOWS: Final = 3
+"""More flows than this have no column each."""
+
+_RUNS: Final = _Column("n", lambda row: str(int(row["link_utilisation", "runs"])), rank=8, note="n: runs;")
 
 _OVERVIEW: Final = (
-    _Column("throughput", _throughputs),
-    _Column("link", _value("link_utilisation")),
-    _Column("Jain", _estimate("link_jain")),
-    _Column("queue", _estimate("link_queue_mean_ms")),
-    _Column("p95", _value("link_queue_p95_ms")),
-    _Column("RTT", _value("rtt_mean_ms")),
-    _Column("p95", _value("rtt_p95_ms")),
+    _Column("link used", "link_utilisation"),
+    _Column("Jain", "link_jain", interval="some", needs="throughput_mbps[1]"),
+    _Column("queue mean (ms)", "link_queue_mean_ms", interval="some"),
+    _Column("queue p95 (ms)", "link_queue_p95_ms", rank=3),
+    _Column("RTT mean (ms)", "rtt_mean_ms", rank=6),
+    _Column("RTT p95 (ms)", "rtt_p95_ms", rank=9),
     _Column(
-        "app",
-        _value("app_delay_mean_ms"),
+        "app mean (ms)",
         "app_delay_mean_ms",
-        "app: time from the application's write to the delivery, mean and 99th percentile in ms;",
+        needs="app_delay_mean_ms",
+        note="app: time from the application's write to the delivery;",
     ),
-    _Column("p99", _value("app_delay_p99_ms"), "app_delay_p99_ms"),
-    _Column("resent", _value("retransmission_rate")),
-    _Column("marked", _value("mark_rate"), "mark_rate", "marked: CE-marked over delivered packets, of flows with ECN;"),
-    _Column("converged", _convergence),
+    _Column("app p99 (ms)", "app_delay_p99_ms", needs="app_delay_p99_ms", rank=2),
+    _Column("resent", "retransmission_rate", rank=1),
+    _Column(
+        "marked",
+        "mark_rate",
+        needs="mark_rate",
+        rank=4,
+        note="marked: CE-marked over delivered packets, of flows with ECN;",
+    ),
+    _Column(
+        "converged (s)",
+        _convergence,
+        needs="throughput_mbps[1]",
+        rank=7,
+        note="converged: when, and how many of the n runs did;",
+    ),
     _RUNS,
 )
 
+_OVERVIEW_NOTE: Final = "flow: its payload; resent: retransmitted over sent packets;"
+
 _COMPLETION: Final = (
-    _Column("completed", _value("completed"), "completed"),
-    _Column("FCT", _estimate("fct_mean_ms"), "completed"),
-    _Column("p50", _value("fct_p50_ms"), "completed"),
-    _Column("p99", _value("fct_p99_ms"), "completed"),
-    _Column("slowdown", _estimate("slowdown_mean"), "completed"),
-    _Column("p99", _value("slowdown_p99"), "completed"),
+    _Column("completed", "completed", needs="completed"),
+    _Column("FCT mean (ms)", "fct_mean_ms", interval="some", needs="completed"),
+    _Column("FCT p50 (ms)", "fct_p50_ms", needs="completed", rank=5),
+    _Column("FCT p99 (ms)", "fct_p99_ms", needs="completed"),
+    _Column("slowdown mean", "slowdown_mean", interval="some", needs="completed"),
+    _Column("slowdown p99", "slowdown_p99", needs="completed", rank=6),
     *(
         column
         for size_class in SIZE_CLASSES
         if size_class
         for column in (
-            _Column(f"{size_class} p50", _value(f"{size_class}_fct_p50_ms"), f"{size_class}_completed"),
-            _Column("p99", _value(f"{size_class}_fct_p99_ms"), f"{size_class}_completed"),
+            _Column(f"{size_class} p50 (ms)", f"{size_class}_fct_p50_ms", needs=f"{size_class}_completed", rank=4),
+            _Column(f"{size_class} p99 (ms)", f"{size_class}_fct_p99_ms", needs=f"{size_class}_completed", rank=3),
         )
     ),
     _RUNS,
 )
 
-_VIEWS: Final = (
-    (
-        "",
-        _OVERVIEW,
-        "throughput: payload of each flow in Mbit/s; queue, RTT: mean and 95th percentile in ms;\n"
-        "resent: retransmitted over sent packets; converged: time in s, and how many of the n runs converged.",
-    ),
-    (
-        "finite flows",
-        _COMPLETION,
-        "completed: share of the finite flows; FCT: flow completion time in ms, mean of those that completed, and\n"
-        "percentiles in which the others count as longer than their time so far (Kaplan-Meier; - if not reached);\n"
-        "slowdown: FCT over the least possible on the empty path; small: up to 100 kB, medium: up to 10 MB, large.",
-    ),
+_FINITE: Final = (
+    "finite flows",
+    _COMPLETION,
+    "completed: share of the finite flows; FCT: flow completion time, mean of those that completed, and\n"
+    "percentiles in which the others count as longer than their time so far (Kaplan-Meier; - if not reached);\n"
+    "slowdown: FCT over the least possible on the empty path; small: up to 100 kB, medium: up to 10 MB, large.",
 )
-"""Title, columns and note of each view."""
+"""Title, columns and note of the view of finite flows."""
 
-SHORT_NOTE: Final = f"Means over the seeds, [95 % bootstrap interval] unless all seeds give the same;\n{SORTED_BY}."
-"""What holds for the tables of all views."""
+
+def short_note(table: pd.DataFrame, has_intervals: bool = True) -> str:
+    """Return what holds for the tables of all views of a `summary_table`."""
+    means = "Means over the seeds"
+    if has_intervals:
+        means += ", [95 % bootstrap interval] unless all seeds give the same"
+    return f"{means}; {SORTED_BY if _has(table, 'throughput_mbps[1]') else SORTED_ALONE}."

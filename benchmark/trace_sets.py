@@ -17,6 +17,7 @@ from bbrgym.checks import integer
 from bbrgym.envs.rtt_trace import leo_trace
 from bbrgym.files import write_text
 from bbrgym.options import OptionParser
+from bbrgym.output import make_console
 
 STEP_S: Final = 0.1
 """Between values of a synthetic trace, and of statistics."""
@@ -64,7 +65,6 @@ def traces_parser() -> OptionParser:
 
 def run_traces(arguments: list[str]) -> int:
     """List the public sets, or the files of a folder; or write the synthetic set into it."""
-    from rich.console import Console
 
     options = traces_parser().parse_args(arguments)
     if options.folder is None:
@@ -77,7 +77,7 @@ def run_traces(arguments: list[str]) -> int:
         write_synthetic(folder, options.seed)
     files = read_folder(folder, {"duration_s": SECONDS})
     headings = ("file", "trace of", "mean", "variation", "below a tenth", "correlation after 1 s")
-    print_table(Console(width=120), headings, [_row(file) for file in files])
+    print_table(make_console(), headings, [_row(file) for file in files])
     return 0
 
 

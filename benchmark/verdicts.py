@@ -21,7 +21,7 @@ from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, estimate
 from bbrgym.benchmark.suites import Suite
-from bbrgym.benchmark.tables import print_table, run_table
+from bbrgym.benchmark.tables import Heading, print_table, run_table
 from bbrgym.envs.scenario import Scenario
 
 Verdict = Literal["fail", "unclear", "pass"]
@@ -472,12 +472,13 @@ def print_verdicts(verdicts: Verdicts, console: Console) -> None:
         [suite.section, suite.title, *(verdicts.verdict(name, one) for one in verdicts.competitors)]
         for name, suite in verdicts.suites.items()
     ]
-    print_table(console, ("section", "criterion", *verdicts.competitors), rows)
+    headings = [Heading("section", kind="name"), Heading("criterion", kind="words"), *verdicts.competitors]
+    print_table(console, headings, rows)
     if len(verdicts.competitors) == 1:
         for one in verdicts.judgements:
             if one.verdict != "pass":
                 text = f"{one.verdict}: {one.scenario}: {one.criterion.label} {one.text}, needed {one.criterion.needed}"
-                console.print(text, markup=False, highlight=False)
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
     for competitor in verdicts.competitors:
         console.print(f"{competitor}: {verdicts.counts(competitor)}", markup=False, highlight=False)
 

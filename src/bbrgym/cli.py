@@ -35,6 +35,7 @@ from bbrgym.output import (
     has_no_reader,
     is_json,
     is_quiet,
+    make_console,
     prepare_output,
     printing,
     tell,
@@ -42,8 +43,6 @@ from bbrgym.output import (
 from bbrgym.ports import check_port
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from bbrgym.agents.train import TrainResult
 
 
@@ -680,13 +679,6 @@ def _commands_of(experiment: str) -> list[str]:
     if "benchmark" in keys:
         return ["train", "benchmark", "demo"] if is_training else ["benchmark"]
     return ["train"] if is_training else []
-
-
-def make_console() -> Console:
-    """Return the console of a command. Outside of a terminal, tables need not be cut to its width."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else 120)
 
 
 def _overview() -> str:
