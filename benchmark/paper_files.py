@@ -9,9 +9,10 @@ from typing import Final
 import pandas as pd
 
 from bbrgym.benchmark import plots
+from bbrgym.benchmark.report import marks_of_report
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.style import STYLE
-from bbrgym.benchmark.tables import short_note, summary_table, views
+from bbrgym.benchmark.tables import has_several_flows, short_note, summary_table, views
 from bbrgym.extras import optional
 from bbrgym.files import write_text
 
@@ -37,6 +38,7 @@ def write_paper_files(result: BenchmarkResult) -> Path:
     folder = result.directory / "paper"
     folder.mkdir(exist_ok=True)
     summary = summary_table(result.results)
+    marks = marks_of_report(result.plan["config"])
     flat = summary.set_axis([" ".join(column) for column in summary.columns], axis=1)
     write_text(folder / "summary.csv", flat.to_csv())
     for place, (name, of_scenario) in enumerate(summary.groupby(level="scenario", sort=False), start=1):
@@ -50,7 +52,9 @@ def write_paper_files(result: BenchmarkResult) -> Path:
             write_text(folder / f"{stem}{'-' * bool(view.title)}{view.title.replace(' ', '-')}.tex", note + text)
         results = result.results[result.results["scenario"] == name]
         for what, draw in PLOTS.items():
-            figure = draw(results)
+            if what != "delay" and not has_several_flows(results):
+                continue
+            figure = draw(results, marks=marks)
             with rc_context(STYLE | EMBEDDED):
                 figure.savefig(folder / f"{stem}-{what}.pdf", metadata={"CreationDate": None})
     return folder

@@ -77,6 +77,7 @@ def over_time(
     names: Sequence[str] = (),
     window_s: float = 1.0,
     marks: Marks | None = None,
+    roles: Sequence[int] = (),
 ) -> Figure:
     """Plot columns of runs over time, a panel per run and column, with a line per flow or one of the link.
 
@@ -89,6 +90,7 @@ def over_time(
         names: names of the flows of a single run, instead of their algorithms.
         window_s: length of the moving average of `RATES`, in s; 0 for none.
         marks: of the competitors, as `marks_of` gives them for a whole report; None is `mark_of` each.
+        roles: the flows that the competitors drive, if that is known: they have the competitor's name and colour.
 
     Raises:
         ValueError: `names` must have one entry per flow.
@@ -110,7 +112,7 @@ def over_time(
     for place, (run, trace) in enumerate(runs.items()):
         block, side = divmod(place, across)
         panels = grid[block * len(columns) : (block + 1) * len(columns), side]
-        of_flows = list(names) or flow_names(trace, run or "agent")
+        of_flows = list(names) or flow_names(trace, run or "agent", roles if run else ())
         if len(of_flows) != len(trace.scenario.flows):
             raise ValueError(
                 f"names must have one entry per flow, got {len(names)} for {len(trace.scenario.flows)} flows"
@@ -147,16 +149,12 @@ def throughput_over_time(trace: Trace, window_s: float = 1.0, title: str = "", n
     return over_time({"": trace}, ("throughput_mbps",), title=title, names=names, window_s=window_s)
 
 
-def delay_over_time(
-    trace: Trace, title: str = "", names: Sequence[str] = (), marks: Marks | None = None
-) -> Figure:
+def delay_over_time(trace: Trace, title: str = "", names: Sequence[str] = (), marks: Marks | None = None) -> Figure:
     """Plot the RTT of every flow above the link's queueing delay, in ms, as `over_time` does."""
     return over_time({"": trace}, ("rtt_mean_ms", "link_queue_mean_ms"), title, names, marks=marks)
 
 
-def control_over_time(
-    trace: Trace, title: str = "", names: Sequence[str] = (), marks: Marks | None = None
-) -> Figure:
+def control_over_time(trace: Trace, title: str = "", names: Sequence[str] = (), marks: Marks | None = None) -> Figure:
     """Plot the congestion window (packets), the pacing rate (Mbit/s) and, if controllers have them, the two gains."""
     wanted = ("cwnd_packets", "pacing_rate_mbps", "pacing_gain", "cwnd_gain")
     has = [name for name in wanted if not np.isnan(trace.flows[:, :, FLOW_COLUMNS.index(name)]).all()]
@@ -164,7 +162,7 @@ def control_over_time(
 
 
 def flow_names(trace: Trace, competitor: str, roles: Sequence[int] = ()) -> list[str]:
-    """Return the names of the flows: the competitor's for an agent's flows and for those of `roles`, else the algorithm's.
+    """Return the names of the flows: the competitor's for its own flows and an agent's, else the algorithm's.
 
     Args:
         trace: of a run.
@@ -293,8 +291,15 @@ def throughput_against_delay(results: pd.DataFrame, title: str = "", marks: Mark
 
 
 @styled
-def shares(results: pd.DataFrame, title: str = "", marks: Marks | None = None) -> Figure:
-    """Plot the flows' shares of the throughput, means over the seeds, as one stacked bar per competitor."""
+def shares(results: pd.DataFrame, title: str = "", marks: Marks | None = None, roles: Sequence[int] = ()) -> Figure:
+    """Plot the flows' shares of the throughput, means over the seeds, as one stacked bar per competitor.
+
+    Args:
+        results: rows of one scenario of `BenchmarkResult.results`.
+        title: the figure's title.
+        marks: of the competitors, as for `throughput_against_delay`.
+        roles: the flows that the competitors drive, if that is known: they have the competitor's colour.
+    """
     table = summary_table(results).droplevel("scenario").xs("mean", axis=1, level="statistic")
     of_flows = [column for column in table.columns if str(column).startswith("share[")]
     rtts_ms = results.groupby("flow")["rtt_ms"].first()
@@ -306,12 +311,13 @@ def shares(results: pd.DataFrame, title: str = "", marks: Marks | None = None) -
         values = table[column].fillna(0.0).to_numpy()
         for place, competitor in enumerate(table.index):
             algorithm = algorithms[competitor, index]
-            name = competitor if algorithm == "agent" else algorithm
+            is_own = index in roles or algorithm in (competitor, "agent")
+            name = competitor if is_own else algorithm
             colour = (marks.get(name) or mark_of(name)).colour
             fill = lighter(colour, (0.15, 0.55, 0.35, 0.7)[index % 4])
             axes.barh(place, values[place], left=left[place], height=0.72, color=fill, edgecolor="white")
             label = f"{rtts_ms[index]:g} ms: {values[place]:.0%}"
-            if algorithm not in (competitor, "agent"):
+            if not is_own:
                 label = f"{algorithm}, {label}"
             if 55 * values[place] < len(label):
                 label = f"{values[place]:.0%}" if values[place] >= 0.09 else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -12,15 +13,18 @@ from typing import Any, Final
 import pandas as pd
 from omegaconf import OmegaConf
 
-from bbrgym.benchmark import plots, style
+from bbrgym.baselines import registry
+from bbrgym.benchmark import page, plots, style
 from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, OPTIONAL
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.tables import (
-    OVERALL_METRICS,
-    short_note,
-    SORTED_BY,
-    estimate_text,
+    has_several_flows,
+    identical_texts,
+    overall_rows,
     overall_table,
+    run_table,
+    short_note,
+    sorted_text,
     summary_table,
     views,
 )
@@ -63,7 +67,8 @@ def write_report(result: BenchmarkResult) -> Path:
     )
     in_suites = [name for suite in config.get("suites", {}).values() for name in suite["scenarios"]]
     others = {name: plain for name, plain in config["scenarios"].items() if name not in in_suites}
-    page = environment.get_template("report.html.j2").render(
+    marks = marks_of_report(config)
+    text = environment.get_template("report.html.j2").render(
         name=config["name"],
         planned=len(result.plan["runs"]),
         done=result.results["key"].nunique() if not result.results.empty else 0,
@@ -76,12 +81,15 @@ def write_report(result: BenchmarkResult) -> Path:
         config=config,
         config_yaml=OmegaConf.to_yaml(OmegaConf.create(config)),
         seeds=", ".join(str(seed) for seed in config["seeds"]),
-        sorted_by=SORTED_BY,
-        short_note=SHORT_NOTE,
+        sorted_by=sorted_text(result.results),
+        page_style=Markup(page.STYLE),
+        page_script=Markup(page.SCRIPT),
+        headline=headline(result, list(others)),
+        identical=identical_texts(result.results),
         verdicts=_verdicts(Verdicts.of(result), environment) if in_suites else "",
         overall=_overall(result.results, list(others)),
         scenarios=[
-            _scenario(name, plain, result, is_over_time=place < MOST_SCENARIOS_OVER_TIME)
+            _scenario(name, plain, result, marks, is_over_time=place < MOST_SCENARIOS_OVER_TIME)
             for place, (name, plain) in enumerate(others.items())
         ],
         over_time=MOST_SCENARIOS_OVER_TIME,
@@ -93,11 +101,21 @@ def write_report(result: BenchmarkResult) -> Path:
         | {f"{name}[i]": f"of flow i: {metric.description}" for name, metric in FLOW_METRICS.items()},
     )
     path = result.directory / "report.html"
-    write_text(path, page)
+    write_text(path, text)
     return path
 
 
-def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult, is_over_time: bool) -> dict[str, Any]:
+def marks_of_report(config: Mapping[str, Any]) -> dict[str, style.Mark]:
+    """Return the mark of each competitor and of each other algorithm in a benchmark's scenarios."""
+    competitors = [str(competitor["name"]) for competitor in config["competitors"]]
+    rivals = [flow["algorithm"] for plain in config["scenarios"].values() for flow in plain["flows"]]
+    names = dict.fromkeys([*competitors, *(name for name in rivals if name in registry.controllers())])
+    return style.marks_of([name for name in names if name != "agent" or name in competitors])
+
+
+def _scenario(
+    name: str, plain: dict[str, Any], result: BenchmarkResult, marks: plots.Marks, is_over_time: bool
+) -> dict[str, Any]:
     scenario = Scenario.from_dict(plain)
     section: dict[str, Any] = {
         "name": name,
@@ -112,39 +130,101 @@ def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult, is_over
     results = results[results["scenario"] == name]
     table = summary_table(results).droplevel("scenario")
     section["tables"] = views(table)
+    section["short_note"] = short_note(table)
     traces = traces_of_one_seed(results, list(table.index), result.directory) if is_over_time else {}
     section["seed"] = int(results["seed"].min())
+    given = result.plan["config"]["roles"]
+    roles = range(len(scenario.flows)) if given == "all" else given
     section["figures"] = [
         (
-            svg(plots.throughput_against_delay(results), f"Throughput against delay, {name}"),
+            svg(plots.throughput_against_delay(results, marks=marks), f"Throughput against delay, {name}"),
             "Throughput against queueing delay; better is up and to the right. Small points are runs, large points "
             "their means, ellipses one standard deviation (for three or more seeds).",
-        ),
-        (
-            svg(plots.jain_intervals(results), f"Jain's index, {name}"),
-            "Fairness: mean over the seeds, 95 % bootstrap interval (bar), and every run (ticks).",
-        ),
-        (
-            svg(plots.shares(results), f"Shares of the throughput, {name}"),
-            "Mean share of each flow, labelled with its base RTT.",
-        ),
+        )
     ]
+    if has_several_flows(results):
+        section["figures"] += [
+            (
+                svg(plots.jain_intervals(results, marks=marks), f"Jain's index, {name}"),
+                "Fairness: mean over the seeds, 95 % bootstrap interval (bar), and every run (ticks).",
+            ),
+            (
+                svg(plots.shares(results, marks=marks, roles=roles), f"Shares of the throughput, {name}"),
+                "Mean share of each flow, labelled with its base RTT.",
+            ),
+        ]
     if traces:
-        section["overview"] = svg(plots.over_time(traces), f"Throughput over time, {name}")
+        section["overview"] = svg(plots.over_time(traces, marks=marks, roles=roles), f"Throughput over time, {name}")
         for competitor, trace in traces.items():
-            flows = plots.flow_names(trace, competitor)
+            flows = plots.flow_names(trace, competitor, roles)
             drawn = [
                 svg(
-                    plots.delay_over_time(trace, names=flows),
+                    plots.delay_over_time(trace, names=flows, marks=marks),
                     f"RTT and queueing delay over time, {competitor}, {name}",
                 ),
                 svg(
-                    plots.control_over_time(trace, names=flows),
+                    plots.control_over_time(trace, names=flows, marks=marks),
                     f"Congestion window, pacing and gains over time, {competitor}, {name}",
                 ),
             ]
             section["runs"].append((competitor, drawn))
     return section
+
+
+def headline(result: BenchmarkResult, scenarios: Sequence[str]) -> str:
+    """Return what a benchmark shows, in a sentence or two; empty without runs.
+
+    Args:
+        result: what `bbrgym.benchmark.results.load_benchmark` returns.
+        scenarios: those that belong to no suite.
+    """
+    config = result.plan["config"]
+    if result.results.empty:
+        return ""
+    if not scenarios:
+        verdicts = Verdicts.of(result)
+        shown = verdicts.competitors[:MOST_IN_HEADLINE]
+        return "; ".join(f"{name}: {verdicts.counts(name)}" for name in shown) + "."
+    results = result.results[result.results["scenario"].isin(scenarios)]
+    if results.empty:
+        return ""
+    means = run_table(results).groupby(level="competitor", sort=False)[["link_jain", *_LEADERS]].mean()
+    found = [_leaders(means, name, *how) for name, how in _LEADERS.items()]
+    if has_several_flows(results):
+        found.insert(0, _leaders(means, "link_jain", "shares most equally", "share most equally", "Jain {:.2f}", True))
+    where = f"in {len(scenarios)} scenarios" if len(scenarios) > 1 else f"in {scenarios[0]}"
+    sentence = f"Of {len(means)} competitors {where}, {', '.join(found[:-1])}, and {found[-1]}."
+    if len(means) == 1:
+        jain = [f"Jain {means['link_jain'].iloc[0]:.2f}"] if has_several_flows(results) else []
+        link, queue = (text.format(means[name].iloc[0]) for name, (_, _, text, _) in _LEADERS.items())
+        sentence = f"{means.index[0]} {where}: {', '.join([*jain, link, queue])}."
+    agent = "agent"
+    if config.get("agent") is None or agent not in means.index or len(means) == 1:
+        return sentence
+    order = list(dict.fromkeys(overall_table(results).index))
+    return f"{sentence} {agent} is number {order.index(agent) + 1} of {len(order)}, {sorted_text(results)}."
+
+
+MOST_IN_HEADLINE: Final = 3
+"""How many names or verdicts a headline has."""
+
+_LEADERS: Final = {
+    "link_utilisation": ("uses most of the link", "use most of the link", "{:.1%}", True),
+    "link_queue_mean_ms": ("has the shortest queue", "have the shortest queue", "{:.1f} ms", False),
+}
+"""Metric: what the best competitor does, and what several do; how the value is written; whether most is best."""
+
+
+def _leaders(means: pd.DataFrame, metric: str, one: str, several: str, form: str, is_most_best: bool) -> str:
+    """Return who is best by a metric; equal are those whose values read the same."""
+    values = means[metric]
+    text = form.format(values.max() if is_most_best else values.min())
+    names = [str(name) for name, value in values.items() if form.format(value) == text]
+    if len(names) > MOST_IN_HEADLINE:
+        return f"{names[0]} and {len(names) - 1} others {several} ({text})"
+    if len(names) > 1:
+        return f"{', '.join(names[:-1])} and {names[-1]} {several} ({text})"
+    return f"{names[0]} {one} ({text})"
 
 
 def _verdicts(verdicts: Verdicts, environment: jinja2.Environment) -> Markup:
@@ -165,15 +245,13 @@ def _has_values(results: pd.DataFrame, column: str) -> bool:
     return column in results and bool(results[column].notna().any())
 
 
-def _overall(results: pd.DataFrame, scenarios: list[str]) -> list[tuple[str, list[str]]]:
-    """Return the rows of the table over these scenarios; none for a single scenario."""
+def _overall(results: pd.DataFrame, scenarios: list[str]) -> dict[str, Any]:
+    """Return the table over these scenarios; empty for a single scenario."""
     results = results[results["scenario"].isin(scenarios)]
     if results.empty or results["scenario"].nunique() < 2:
-        return []
-    return [
-        (str(competitor), [estimate_text(row, metric) for metric in OVERALL_METRICS])
-        for competitor, row in overall_table(results).iterrows()
-    ]
+        return {}
+    headings, rows = overall_rows(results)
+    return {"headings": headings, "rows": rows}
 
 
 def traces_of_one_seed(results: pd.DataFrame, competitors: list[str], directory: Path) -> dict[str, Trace]:

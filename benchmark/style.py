@@ -136,6 +136,7 @@ def marks_of(names: Sequence[str], most: int | None = None) -> dict[str, Mark]:
             that is not registered is black; several get unused colours and markers.
         most: how many are highlighted, as `MOST_HIGHLIGHTED`; the others are grey. All if it is None.
     """
+    names = list(dict.fromkeys(names))
     marks = {name: mark_of(name) for name in names[:most]}
     have = list(marks.values())
     colours = [colour for colour in COLOURS if colour not in {mark.colour for mark in have}]

@@ -224,7 +224,7 @@ def identical_competitors(results: pd.DataFrame) -> list[list[str]]:
     """Return the groups of competitors that have the same traces in the same scenarios and seeds."""
     groups: dict[tuple[Hashable, ...], list[str]] = {}
     if not results.empty:
-        traces = results.drop_duplicates("key").pivot(
+        traces = results.drop_duplicates(["scenario", "competitor", "seed"]).pivot(
             index="competitor", columns=["scenario", "seed"], values="trace_hash"
         )
         for name in results["competitor"].unique():
@@ -241,7 +241,8 @@ def print_repeated_runs(results: pd.DataFrame, console: Console) -> None:
     """Say in a line where the seeds of a competitor give the same run, if they do somewhere."""
     if results.empty:
         return
-    runs = results.drop_duplicates("key").groupby(["scenario", "competitor"], sort=False)["trace_hash"]
+    runs = results.drop_duplicates(["scenario", "competitor", "seed"])
+    runs = runs.groupby(["scenario", "competitor"], sort=False)["trace_hash"]
     counts = runs.agg(["size", "nunique"])
     is_repeated = (counts["size"] > 1) & (counts["nunique"] == 1)
     if is_repeated.any():
@@ -603,3 +604,8 @@ def short_note(table: pd.DataFrame, has_intervals: bool = True) -> str:
     if has_intervals:
         means += ", [95 % bootstrap interval] unless all seeds give the same"
     return f"{means}; {SORTED_BY if _has(table, 'throughput_mbps[1]') else SORTED_ALONE}."
+
+
+def sorted_text(results: pd.DataFrame) -> str:
+    """Return how the rows of all tables of these results are sorted."""
+    return SORTED_BY if has_several_flows(results) else SORTED_ALONE

@@ -26,7 +26,7 @@ from bbrgym.benchmark.demo import run_demo
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
-from bbrgym.benchmark.tables import overall_table, print_summary, run_table, summary_table
+from bbrgym.benchmark.tables import Heading, overall_table, print_summary, print_table, run_table, summary_table
 from bbrgym.envs.engine import ENGINES, EngineUnavailableError, RegisteredEngine, make_engine
 from bbrgym.envs.trace_file import load_trace
 from bbrgym.files import open_folder, write_json
@@ -482,8 +482,47 @@ def test_the_summary_says_where_all_seeds_give_the_same_run() -> None:
         return console.file.getvalue()
 
     assert "identical rows in 1 of 2 pairs of scenario and competitor, for example calm in s" in shown(results)
-    assert "identical" not in shown(results[results["competitor"] == "noisy"])
-    assert "identical" not in shown(results[results["seed"] == 0])
+    assert "identical rows" not in shown(results[results["competitor"] == "noisy"])
+    assert "identical rows" not in shown(results[results["seed"] == 0])
+    assert "calm and noisy are identical in all runs." in shown(results[results["seed"] == 0])
+    assert "identical in all runs" not in shown(results)
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 200])
+def test_the_summary_fits_at_any_width_and_cuts_nothing_but_names(width: int) -> None:
+    name = "a-competitor-with-a-long-name"
+    results = results_of({name: [0.5, 0.61], "quick": [0.7, 0.8]}, {name: [100.25, 222.5], "quick": [1, 2]})
+    console = Console(file=io.StringIO(), width=width)
+    print_summary(pd.concat([results, results.assign(scenario="t")]), console)
+    lines = said(console).splitlines()
+    table = lines[: next(index for index, line in enumerate(lines) if line.startswith("Means"))]
+    assert max(map(len, table)) <= width
+    assert "…" not in "".join(cell for line in table for cell in line.split()[1:])
+    rows = [line for line in table if line.startswith("quick")]
+    assert len(rows) >= 3
+    for text in ("4.00", "5.00", "90.0%", "0.75", "1.5"):
+        assert any(text in line for line in rows), text
+    assert ("0.75 [0.70 0.80]" in said(console)) == (width >= 120)
+    assert ("Left out at this width: " in said(console)) == (width < 100)
+
+
+def test_columns_that_must_stay_are_printed_below_where_they_do_not_fit() -> None:
+    console = Console(file=io.StringIO(), width=40)
+    names = [f"competitor-{index}" for index in range(6)]
+    left = print_table(console, ["criterion", *names], [["beside a flow of CUBIC", *["not tested"] * 6]], "all")
+    assert left == []
+    text = said(console)
+    assert max(map(len, text.splitlines())) <= 40
+    assert text.count("not tested") == 6
+    assert all(name in text for name in names)
+    assert text.count("beside a flow of") > 1
+
+
+def test_a_column_with_the_highest_rank_goes_first() -> None:
+    console = Console(file=io.StringIO(), width=20)
+    headings = [Heading("name", kind="name"), Heading("much", rank=1), Heading("more", rank=2), Heading("must")]
+    assert print_table(console, headings, [["abc", "12345", "12345", "12345"]]) == ["more"]
+    assert "12345" in said(console)
 
 
 def test_summary_has_means_and_intervals_in_the_stated_order() -> None:

@@ -22,3 +22,10 @@ def test_competitors_of_a_figure_can_be_told_apart() -> None:
     marks = style.marks_of([second, first, ALGORITHMS[1]])
     assert len({mark.colour for mark in marks.values()}) == 3
     assert [marks[name] for name in (second, ALGORITHMS[1])] == [style.mark_of(second), style.mark_of(ALGORITHMS[1])]
+
+
+def test_all_competitors_of_a_report_have_marks_of_their_own() -> None:
+    names = [*ALGORITHMS, "bbr-stock", "cubic-stock", *(f"agent-{index}" for index in range(6))]
+    marks = style.marks_of(names)
+    assert len({(mark.colour, mark.marker) for mark in marks.values()}) == len(set(names))
+    assert marks == style.marks_of(names)
