@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from bbrgym.benchmark import families, score_measures
@@ -31,12 +32,13 @@ from bbrgym.benchmark.quick_rfc9743 import read_quick_rfc9743
 from bbrgym.benchmark.regret import Regret, regrets
 from bbrgym.benchmark.run_scores import SCORE
 from bbrgym.benchmark.sandbox import MEBIBYTES, SECONDS, ConfinedJob, NamedJob, Reply, Sandbox, measure_confined
-from bbrgym.benchmark.score_measures import SHARING, Measured
+from bbrgym.benchmark.score_measures import SHARING, STEP_MS, Measured
 from bbrgym.benchmark.statistics import Estimate, estimate
 from bbrgym.benchmark.verdicts import Verdicts
 from bbrgym.checks import check_integer
 from bbrgym.envs import sharing, sharing_meter
 from bbrgym.envs.engine import describe_engine
+from bbrgym.envs.trace import Trace
 
 CONSTANT: Final = Competitor(
     "constant",
@@ -120,6 +122,11 @@ class Score:
         """The score: the mean of `ratios`."""
         return estimate(self.ratios)
 
+    def value_of(self, name: str) -> Estimate:
+        """Return what the score of a competitor is; a yardstick is compared with itself, too."""
+        power = self.table[SCORE].droplevel("seed").unstack("competitor")
+        return estimate((power[name] / power.drop(columns=self.name).max(axis=1)).clip(upper=1.0))
+
     @cached_property
     def regrets(self) -> list[Regret]:
         """The candidate's regret in each scenario, the largest first."""
@@ -165,7 +172,7 @@ def score_candidate(
         tell(f"{candidate.competitor.name}: {len(draws)} scenarios")
         own, missing, is_repeatable = _run_candidate(running, candidate, draws)
         tell("yardsticks")
-        others, cached = _run_yardsticks(running, draws)
+        others, cached = _run_yardsticks(running, draws, tell)
         verdicts = None
         if has_rfc9743 and only is None:
             has_run = any("error" not in run for run in own)
@@ -186,6 +193,39 @@ def score_candidate(
         cached=cached,
         is_full=is_full,
     )
+
+
+def worst_traces(score: Score) -> tuple[Draw, dict[str, Trace]]:
+    """Run the scenario with the largest regret again, with the candidate and with the best yardstick there.
+
+    Returns:
+        The scenario, and the traces by competitor; a run that fails is left out.
+
+    Raises:
+        EngineError: a process of the sandbox has died.
+    """
+    regret = score.regrets[0] if score.regrets else None
+    draw = score.draws[0] if regret is None else next(one for one in score.draws if one.name == regret.scenario)
+    best = None if regret is None else next((one for one in yardsticks() if one.name == regret.best), None)
+    competitors = {score.name: score.candidate.competitor} | ({} if best is None else {best.name: best})
+    jobs = [
+        ConfinedJob(
+            scenarios=[competitor.takes(draw.scenario, draw.roles)],
+            seeds=[draw.seed],
+            warmup=WARMUP,
+            measure="trace",
+            **(_confined(score.candidate, _SECONDS_ALONE) if name == score.name else {}),
+        )
+        for name, competitor in competitors.items()
+    ]
+    traces = {}
+    with Sandbox(1) as sandbox:
+        replies = sandbox.run(jobs)
+    for name, job, reply in zip(competitors, jobs, replies, strict=True):
+        if reply.error is None and "error" not in reply.results[0]:
+            arrays = {array: np.array(values, dtype=np.float64) for array, values in reply.results[0].items()}
+            traces[name] = Trace(job.scenarios[0], draw.seed, "native", STEP_MS, **arrays)
+    return draw, traces
 
 
 def yardsticks() -> list[Competitor]:
@@ -407,7 +447,9 @@ def _check_refusal(candidate: Candidate, reply: Reply) -> None:
 _NOT_RUN: Final = f"not run: it failed in {_MOST_FAILURES} scenarios before"
 
 
-def _run_yardsticks(sandbox: Sandbox, draws: Sequence[Draw]) -> tuple[dict[str, list[Measured]], int]:
+def _run_yardsticks(
+    sandbox: Sandbox, draws: Sequence[Draw], tell: Callable[[str], None] = lambda text: None
+) -> tuple[dict[str, list[Measured]], int]:
     """Return {yardstick: what each draw measures}, and how many of them were in the cache."""
     everyone = yardsticks()
     jobs = {
@@ -419,7 +461,16 @@ def _run_yardsticks(sandbox: Sandbox, draws: Sequence[Draw]) -> tuple[dict[str, 
         )
         for one in everyone
     }
-    return _run_cached(sandbox, jobs)
+    found: dict[str, list[Measured]] = {}
+    cached = 0
+    names, some = list(jobs), 2 * sandbox.workers
+    for place in range(0, len(names), some):
+        of_some, were_cached = _run_cached(sandbox, {name: jobs[name] for name in names[place : place + some]})
+        found |= of_some
+        cached += were_cached
+        if were_cached < len(of_some):
+            tell(f"yardsticks: {len(found)} of {len(names)}")
+    return found, cached
 
 
 def _run_cached(sandbox: Sandbox, jobs: Mapping[str, ConfinedJob]) -> tuple[dict[str, list[Any]], int]:

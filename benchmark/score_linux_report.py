@@ -86,7 +86,7 @@ def write_page(score: LinuxScore, path: Path) -> None:
         f"<h1>{html.escape(headline(score))}</h1>",
         f"<p>{html.escape(score.candidate.what)}{commands if competitor.client else ''}</p>",
         f"<p>{score.seconds:.0f} s; {score.cached} runs of references from the cache.</p>",
-        html_table(_HEADINGS, _rows(score)),
+        html_table(_HEADINGS, _rows(score), kind="words"),
         "".join(f"<p>{html.escape(note)}</p>" for note in notes(score)),
     ]
     write_html(path, score.name, parts)

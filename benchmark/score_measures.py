@@ -86,6 +86,23 @@ def measure_rows(
     return found
 
 
+def measure_trace(
+    scenarios: Sequence[Scenario], seeds: Sequence[int], warmup: float, decider: Decider | None = None
+) -> list[dict[str, Any]]:
+    """Return the arrays of each run's `Trace` as lists: `time_s`, `flows` and `link`; or its `error`.
+
+    `warmup` means nothing here.
+    """
+    found: list[dict[str, Any]] = []
+    for scenario, seed in zip(scenarios, seeds, strict=True):
+        try:
+            trace = _trace(scenario, seed, decider)
+            found.append({name: getattr(trace, name).tolist() for name in ("time_s", "flows", "link")})
+        except (EngineError, ValueError) as error:
+            found.append({"error": str(error)})
+    return found
+
+
 def measure_policy(scenario: Scenario, seed: int, warmup: float, policy: Policy, step_ms: float) -> Measured:
     """Return what `measure_sharing` does of one run, in which a policy steers the agent flows."""
     with closing(make_engine("native")) as engine:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import html
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 
+from bbrgym.benchmark import page
 from bbrgym.benchmark.families import VICTIMS
-from bbrgym.benchmark.score import WORST, Score
+from bbrgym.benchmark.score import WORST, Score, worst_traces
 from bbrgym.benchmark.statistics import Estimate, estimate, number_text
-from bbrgym.benchmark.tables import print_table
+from bbrgym.benchmark.tables import WIDE, Heading, print_left_out, print_table
 from bbrgym.benchmark.verdicts import short
 from bbrgym.files import write_text
 
@@ -28,6 +30,18 @@ _HEADINGS: Final = (
     "retransmitted",
     *(f"harm to {victim}" for victim in VICTIMS),
 )
+_PRINTED: Final = (
+    Heading("", kind="name"),
+    Heading("score", rank=1),
+    Heading("fair power"),
+    Heading("Jain"),
+    Heading("link used"),
+    Heading("delay"),
+    Heading("resent", rank=2),
+    *(Heading(f"harm to {victim}") for victim in VICTIMS),
+)
+"""The same in a terminal."""
+
 _FORMS: Final = {
     "fair_power": ".3f",
     "jain": ".3f",
@@ -55,11 +69,16 @@ def headline(score: Score) -> str:
 
 def print_score(score: Score, console: Console) -> None:
     """Print everything, the line with the score last."""
-    print_table(console, _HEADINGS, _rows(score, has_intervals=False))
+    left_out = print_table(console, _PRINTED, _rows(score, intervals="fair_power" if console.width >= WIDE else ""))
+    print_left_out(console, left_out, "--html FILE has them")
     if score.rfc9743 is not None:
-        print_table(console, ("RFC 9743", "criterion", "verdict", "measured"), _rfc_rows(score))
-        console.print(f"RFC 9743: {score.rfc9743.counts('candidate')}", highlight=False)
-    console.print("\nThe worst scenarios, each with the command that replays it:", highlight=False)
+        print_table(
+            console,
+            (Heading("RFC 9743", kind="name"), "criterion", Heading("verdict", kind="name"), "measured"),
+            _rfc_rows(score),
+        )
+        console.print(f"RFC 9743: {score.rfc9743.counts('candidate')}\n", highlight=False)
+    console.print("The worst scenarios, each with the command that replays it:", highlight=False)
     for text, command in worst(score):
         console.print(f"  {text}\n    {command}", markup=False, highlight=False, soft_wrap=True)
     for note in notes(score):
@@ -83,7 +102,8 @@ def print_replay(score: Score, console: Console) -> None:
             rows.append([*first, draw.scenario.flows[index].describe(), _text(throughput, ".2f"), _text(rtt, ".1f")])
     link = f"{draw.scenario.describe_link()}, {draw.scenario.duration_s:g} s"
     console.print(f"{draw.name}: {link}", markup=False, highlight=False, soft_wrap=True)
-    print_table(console, ("", "fair power", "flow", "Mbit/s", "RTT, ms"), rows)
+    headings = [Heading("", kind="name"), Heading("fair power"), Heading("flow", kind="words"), "Mbit/s", "RTT (ms)"]
+    print_table(console, headings, rows)
 
 
 def to_dict(score: Score) -> dict[str, Any]:
@@ -140,18 +160,27 @@ def notes(score: Score) -> list[str]:
 
 
 def write_page(score: Score, path: Path) -> None:
-    """Write the page, which needs no other file and no network."""
+    """Write the page, which needs no other file and no network.
+
+    Raises:
+        EngineError: a process of the sandbox has died.
+    """
+    draws = len(score.ratios)
     parts = [
         f"<h1>{html.escape(headline(score))}</h1>",
-        f"<p>Score: mean over the scenarios of the fair power over that of the best yardstick there, with the 95 % "
-        f"interval. {score.seconds:.0f} s; {score.cached} of {len(score.runs) - 1} yardsticks from the cache.</p>",
+        f'<p class="headline">{html.escape(_place(score))}</p>',
+        f"<p>Score: mean over {draws} scenario{'s' if draws != 1 else ''} of the fair power over that of the best "
+        f"yardstick there, with the 95 % interval. {score.seconds:.0f} s; {score.cached} of {len(score.runs) - 1} "
+        "yardsticks from the cache.</p>",
+        *_figures(score),
+        "<h2>Beside the yardsticks</h2>",
         html_table(_HEADINGS, _rows(score)),
         "<h2>The worst scenarios</h2>",
         "".join(f"<p>{html.escape(text)}<br><code>{html.escape(command)}</code></p>" for text, command in worst(score)),
     ]
     if score.rfc9743 is not None:
         parts.append(f"<h2>RFC 9743: {html.escape(score.rfc9743.counts('candidate'))}</h2>")
-        parts.append(html_table(("section", "criterion", "verdict", "measured"), _rfc_rows(score)))
+        parts.append(html_table(("section", "criterion", "verdict", "measured"), _rfc_rows(score), kind="words"))
     parts += [
         "<h2>Regret in every scenario</h2>",
         html_table(
@@ -164,37 +193,85 @@ def write_page(score: Score, path: Path) -> None:
     write_html(path, score.name, parts)
 
 
+def _place(score: Score) -> str:
+    """Return how the candidate stands among the yardsticks, in a sentence."""
+    power = {name: _of(score, name, "fair_power").value for name in score.runs}
+    order = sorted(power, key=lambda one: -power[one])
+    best = next(name for name in order if name != score.name)
+    lacks = Counter(one.cause for one in score.regrets if one.regret.value > 0).most_common(1)
+    where = (
+        f" It most often loses by {lacks[0][0]}, in {lacks[0][1]} of {len(score.regrets)} scenarios." if lacks else ""
+    )
+    return (
+        f"By fair power it is number {order.index(score.name) + 1} of {len(order)}, with "
+        f"{power[score.name]:.3f}; the best yardstick, {best}, has {power[best]:.3f}.{where}"
+    )
+
+
+def _figures(score: Score) -> list[str]:
+    """Return the pictures of a page, each with a heading and a caption; without matplotlib, why there are none."""
+    try:
+        from bbrgym.benchmark import score_figures
+        from bbrgym.benchmark.report import svg
+    except ModuleNotFoundError as error:
+        return [f"<p>No pictures: {html.escape(str(error))}.</p>"]
+    marks = score_figures.marks_of_score(score)
+    draw, traces = worst_traces(score)
+    drawn = []
+    if len(score.draws) > 1:
+        drawn = [
+            (
+                "Utilisation against delay",
+                score_figures.utilisation_against_delay(score, marks),
+                f"Means over {len(score.ratios)} scenarios; better is up and to the right. The candidate is larger.",
+            ),
+            (
+                "Regret by scenario",
+                score_figures.regret_by_scenario(score),
+                "A row per family, a mark per scenario. The three worst have their names.",
+            ),
+        ]
+    if traces:
+        roles = range(len(draw.scenario.flows)) if draw.roles is None else draw.roles
+        drawn.append(
+            (
+                f"{'The worst scenario' if len(score.draws) > 1 else 'The scenario'}: {draw.name}",
+                score_figures.over_time(traces, marks, roles),
+                f"{draw.scenario.describe_link()}. Throughput of each flow, means over 1 s, and the queueing delay"
+                + (f": {' beside '.join(traces)}." if len(traces) > 1 else "."),
+            )
+        )
+    return [
+        f"<h2>{html.escape(title)}</h2><figure>{svg(figure, title)}"
+        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+        for title, figure, caption in drawn
+    ]
+
+
 def write_html(path: Path, title: str, parts: Sequence[str]) -> None:
     """Write a page of these parts in HTML."""
-    head = f"{_PAGE_BEGIN}<title>{html.escape(title)}</title>{_STYLE}"
-    write_text(path, f"{head}<body>{''.join(parts)}</body></html>\n")
+    head = f"{_PAGE_BEGIN}<title>{html.escape(title)}</title><style>{page.STYLE}</style>"
+    write_text(path, f"{head}<body>{''.join(parts)}<script>{page.SCRIPT}</script></body></html>\n")
 
 
 _PAGE_BEGIN: Final = (
     '<!doctype html><html lang="en"><meta charset="utf-8">'
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
 )
-_STYLE: Final = (
-    "<style>body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}"
-    "h1{font-size:1.3rem}h2{font-size:1.1rem}table{border-collapse:collapse;display:block;overflow-x:auto}"
-    "td,th{padding:.15rem .6rem;border-bottom:1px solid #ddd;text-align:left}.own{font-weight:bold}"
-    "code{overflow-wrap:anywhere}</style>"
-)
 
 
-def _rows(score: Score, has_intervals: bool = True) -> list[list[str]]:
-    """Return one row per competitor, the best first; fair power always has its interval."""
+def _rows(score: Score, intervals: str = "all") -> list[list[str]]:
+    """Return one row per competitor, the best first; `intervals` are of `all` columns, of one of them, or of none."""
 
-    def text(found: Estimate, form: str) -> str:
-        return found.text(form) if has_intervals else number_text(found.value, form)
+    def text(found: Estimate, form: str, column: str = "") -> str:
+        return found.text(form) if intervals in ("all", column or None) else number_text(found.value, form)
 
     power = {name: _of(score, name, "fair_power") for name in score.runs}
     return [
         [
             f"> {name}" if name == score.name else name,
-            text(score.value, ".3f") if name == score.name else "",
-            power[name].text(_FORMS["fair_power"]),
-            *(text(_of(score, name, column), form) for column, form in _FORMS.items() if column != "fair_power"),
+            text(score.value_of(name), ".3f"),
+            *(text(_of(score, name, column), form, column) for column, form in _FORMS.items()),
             *(text(estimate(score.harms[victim][name]), ".2f") if victim in score.harms else "-" for victim in VICTIMS),
         ]
         for name in sorted(power, key=lambda one: -power[one].value)
@@ -219,8 +296,8 @@ def _rfc_rows(score: Score) -> list[list[str]]:
     return rows
 
 
-def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; a row that begins with `> ` is bold."""
+def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
+    """Return a table that sorts by a click; a row that begins with `> ` is bold, the kind `words` has long texts."""
     head = "".join(f"<th>{html.escape(heading)}</th>" for heading in headings)
     body = "".join(
         f"<tr{' class=own' if row[0].startswith('> ') else ''}>"
@@ -228,7 +305,10 @@ def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         + "</tr>"
         for row in rows
     )
-    return f"<table><tr>{head}</tr>{body}</table>"
+    return (
+        f'<div class="wide"><table class="sortable {kind}"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
 
 
 def _text(value: float | None, form: str) -> str:

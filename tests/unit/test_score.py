@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -249,7 +250,18 @@ def test_the_command_prints_the_score_and_its_status_says_whether_it_is_enough(
     assert "of the best yardstick's fair power in 3 scenarios of seed 1" in printed
     assert "bbrgym score" in printed
     assert "alpha=3 --seed 1 --only typical-0" in printed
-    assert "<h1>vegas: 0." in page.read_text()
+    text = page.read_text()
+    assert "<h1>vegas: 0." in text
+    assert not re.search(r"(src|href)=|@import|fetch\(", re.sub(r'xlink:href="#|xmlns:?\w*=', "", text))
+    figures = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
+    labels = [ElementTree.fromstring(figure).get("aria-label", "") for figure in figures]
+    assert labels[:2] == ["Utilisation against delay", "Regret by scenario"]
+    assert re.fullmatch(r"The worst scenario: typical-0\d", labels[2])
+    rows = re.findall(r"<tr[^>]*>(<td>.*?)</tr>", text.partition("Beside the yardsticks")[2].partition("</table>")[0])
+    assert len(rows) == len(scores.yardsticks()) + 1
+    for row in rows:
+        _, *cells = re.findall(r"<td>(.*?)</td>", row)
+        assert all(re.match(r"\d", cell) for cell in cells[:6]), row
     assert main([*given, "--at-least", "0.999", "--json"]) == 1
     facts = json.loads(capsys.readouterr().out)
     assert facts["is_enough"] is False
@@ -257,11 +269,40 @@ def test_the_command_prints_the_score_and_its_status_says_whether_it_is_enough(
     assert {"score", "seed", "standings", "harm", "regret", "worst", "failures", "not_contained"} <= facts.keys()
 
 
-def test_a_scenario_is_replayed_flow_by_flow(capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("width", [80, 100, 200])
+@pytest.mark.parametrize("more", [[], ["--only", "typical-02"]])
+def test_the_tables_fit_at_any_width(
+    width: int, more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["score", "bbr-acd-ns3-published", "--seed", "1", "--no-rfc9743", *more]) == 0
+    table = capsys.readouterr().out.partition("The worst scenarios")[0].splitlines()
+    assert max(map(len, table[1:-2])) <= width  # the first and the last line are sentences
+    (own,) = (line for line in table if "bbr-acd" in line and not line.startswith(("bbr-acd ", "typical")))
+    assert "…" not in own.rstrip()[-20:]
+
+
+def test_yardsticks_have_a_score_and_tell_their_progress(
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # in which none is
+    said: list[str] = []
+    found = run(sandbox, "bbr", has_rfc9743=False, tell=said.append)
+    assert said[-1] == "yardsticks: 4 of 4"
+    power = found.table["fair_power"].droplevel("seed").unstack("competitor")
+    best = power.drop(columns=found.name).max(axis=1)
+    assert found.value_of("cubic").value == pytest.approx((power["cubic"] / best).mean())
+    assert found.value_of(found.name).value == pytest.approx(found.value.value)
+
+
+def test_a_scenario_is_replayed_flow_by_flow(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["score", "cubic", "--seed", "1", "--only", "typical-02"]) == 0
     printed = capsys.readouterr().out
     assert "typical-02: " in printed
     assert "cubic (candidate)" in printed
+    assert main(["score", "cubic", "--seed", "1", "--only", "typical-02", "--html", str(tmp_path / "page.html")]) == 0
+    text = (tmp_path / "page.html").read_text()
+    assert re.findall(r'aria-label="(.*?)"', text) == ["The scenario: typical-02"]
     assert main(["score", "cubic", "--seed", "1", "--only", "typical-99"]) == 1
     assert "there is no scenario 'typical-99'" in capsys.readouterr().err
 
