@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -21,6 +21,7 @@ from bbrgym.agents.config import TrainConfig
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.provenance import source_tags
 from bbrgym.agents.tracking import Tracker
+from bbrgym.agents.yardsticks import Yardstick
 from bbrgym.baselines.policy_file import Network
 from bbrgym.envs.columns import LINK_COLUMNS
 from bbrgym.envs.engine import EngineError
@@ -115,6 +116,7 @@ class Callbacks:
         tracker: gets the metrics.
         console: gets a line per evaluation, and a progress bar if it is a terminal.
         state: of the training, updated here.
+        yardsticks: logged with each evaluation, so that they are lines beside it.
     """
 
     def __init__(
@@ -127,6 +129,7 @@ class Callbacks:
         tracker: Tracker,
         console: Console,
         state: TrainingState,
+        yardsticks: Sequence[Yardstick] = (),
     ) -> None:
         self.tracker = tracker
         self.state = state
@@ -135,13 +138,14 @@ class Callbacks:
         self._training = training
         self._directory = directory
         self._console = console
+        self._yardsticks = yardsticks
         self._made_with = {name: value for name, value in source_tags().items() if name != "host"}
         self._episodes = Episodes(spec, min(training.n_envs, training.eval_episodes), is_healing=True)
         self._saved_at = 0
         minutes = training.max_minutes
         self._deadline_s = math.inf if minutes is None else time.monotonic() + 60 * minutes
         self._bar = Progress(
-            TextColumn("training"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -215,6 +219,11 @@ class Callbacks:
         """Log metrics."""
         self.tracker.log_metrics(metrics, steps)
 
+    @property
+    def _bbr(self) -> str:
+        """What bbr reaches, for the progress bar."""
+        return "".join(f", bbr {each.reward:.3f}" for each in self._yardsticks if each.kind == "bbr")
+
     def _evaluate(self, learner: Learner) -> Agent:
         steps = learner.steps
         agent = learner.agent()
@@ -229,7 +238,9 @@ class Callbacks:
         else:
             reward = metrics["eval/reward"]
             objective = learner.objective()
-            self.tracker.log_metrics(metrics | {f"eval/{name}": value for name, value in objective.items()}, steps)
+            yardsticks = {each.metric: each.reward for each in self._yardsticks}
+            of_objective = {f"eval/{name}": value for name, value in objective.items()}
+            self.tracker.log_metrics(metrics | of_objective | yardsticks, steps)
         agent.training = {
             "algorithm": self._algorithm,
             "steps": steps,
@@ -247,9 +258,13 @@ class Callbacks:
             agent.save(self._directory / "best")
         if best is not None:
             self.tracker.log_metrics({"best/score": best}, steps)
+        self._bar.update(self._task, description=f"training, reward {reward:.3f}{self._bbr}")
+        above = " and ".join(each.kind for each in self._yardsticks if reward > each.reward)
         self._console.print(
-            f"{steps} steps: evaluation {name.replace('_', ' ')} {score:.3f}, utilisation "
-            f"{metrics['eval/utilisation']:.0%}, queue {metrics['eval/queue_ms']:.1f} ms{', best' if is_best else ''}",
+            f"{steps} steps: evaluation {name.replace('_', ' ')} {score:.3f}"
+            f"{f' (reward per decision {reward:.3f})' if objective else ''}, utilisation "
+            f"{metrics['eval/utilisation']:.0%}, queue {metrics['eval/queue_ms']:.1f} ms{', best' if is_best else ''}"
+            f"{f', above {above}' if above else ''}",
             highlight=False,
             soft_wrap=True,
         )

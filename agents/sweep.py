@@ -20,6 +20,7 @@ from bbrgym.agents.config import TrainConfig
 from bbrgym.agents.provenance import short_overrides
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics, read_run
 from bbrgym.agents.train import TrainResult, is_run_of, resume, train
+from bbrgym.agents.yardsticks import Measure
 from bbrgym.checks import read_record
 from bbrgym.interruption import SAME_COMMAND, resumed_by
 from bbrgym.overrides import command, value_of
@@ -177,7 +178,9 @@ def sweep_run_id(directory: Path) -> str | None:
     return None if record is None else str(record["run_id"])
 
 
-def train_in_sweep(config: Mapping[str, Any], directory: Path, console: Console | None = None) -> TrainResult:
+def train_in_sweep(
+    config: Mapping[str, Any], directory: Path, console: Console | None = None, measure: Measure | None = None
+) -> TrainResult:
     """Train as a job of a sweep, which may have been killed and restarted.
 
     Args:
@@ -185,6 +188,7 @@ def train_in_sweep(config: Mapping[str, Any], directory: Path, console: Console 
         directory: the run's folder. A complete training with the same configuration is not repeated, and a stopped one
             is resumed from its checkpoint.
         console: shows progress; None is standard output.
+        measure: as for `bbrgym.agents.train.train`.
 
     Raises:
         ValueError: a bad configuration, or the folder has a training with another one.
@@ -192,12 +196,12 @@ def train_in_sweep(config: Mapping[str, Any], directory: Path, console: Console 
     """
     record = read_run(directory)
     if record is None or not is_run_of(record, config):
-        return train(config, directory, console)
+        return train(config, directory, console, measure)
     total_steps = read_record(TrainConfig, "train", config.get("train") or {}).total_steps
     saved = max(saved_steps(directory), default=0)
     is_done = record["status"] == "FINISHED"
     if not is_done and saved < total_steps:
-        return resume(directory, None, console)
+        return resume(directory, None, console, measure=measure)
     if not is_done:  # killed between its last checkpoint and its end
         _end_run(directory, record, TrackingConfig.of(config.get("tracking")), "FINISHED")
     return TrainResult(

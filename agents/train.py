@@ -15,6 +15,7 @@ from rich.console import Console
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import ALGORITHMS, EXPERIMENT, PPOConfig, SearchConfig, TrainConfig
 from bbrgym.agents.tracking import TrackingConfig, read_run
+from bbrgym.agents.yardsticks import Measure, Yardstick
 from bbrgym.checks import check_integer, check_name, read_record
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.extras import require
@@ -32,12 +33,14 @@ class TrainResult:
         score: of the best evaluation since learning began, the mean reward per decision or what the learner maximises
             instead (`bbrgym.agents.callbacks.Learner.objective`); NaN if there was none.
         is_complete: whether `total_steps` were reached, and not the time limit.
+        yardsticks: what is reached without training, if it was measured.
     """
 
     directory: Path
     steps: int
     score: float
     is_complete: bool
+    yardsticks: tuple[Yardstick, ...] = ()
 
 
 def check_training(config: Mapping[str, Any], directory: Path | None = None) -> None:
@@ -61,7 +64,9 @@ def check_training(config: Mapping[str, Any], directory: Path | None = None) -> 
     check_learner(config, spec, training)
 
 
-def train(config: Mapping[str, Any], directory: Path, console: Console | None = None) -> TrainResult:
+def train(
+    config: Mapping[str, Any], directory: Path, console: Console | None = None, measure: Measure | None = None
+) -> TrainResult:
     """Train an agent. Everything that happens follows from the configuration, except for a limit in minutes.
 
     The directory then has
@@ -69,7 +74,7 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
         best/, final/           the agent of the best evaluation since learning began, and the last one (`load_agent`)
         checkpoints/            the last two checkpoints, for `resume`
         metrics.jsonl, run.json the log (`bbrgym.agents.tracking`)
-        training_curve.png      reward over steps
+        training_curve.png      reward over steps, beside the yardsticks if there is a `measure`
         training_scenarios.json, evaluation_scenarios.json  the training distribution, and the evaluation episodes
 
     When an engine fails, a warning is logged, its episode is truncated, and training continues with a new one, up to
@@ -85,6 +90,7 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
             `composition` has the choices and overrides of a command, for the run's name.
         directory: the run's folder.
         console: shows progress; None is standard output.
+        measure: measures the yardsticks of the environment, as `bbrgym.benchmark.yardsticks.measure_yardsticks` does.
 
     Raises:
         ValueError: a bad configuration, in which case nothing was written; or the folder cannot be written, has a
@@ -93,7 +99,7 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
         EngineError: engines failed too often. A checkpoint was saved, and the run is marked as failed.
     """
     record = _check_folder(directory)
-    return _train(config, directory, console or Console(), is_resumed=is_run_of(record, config))
+    return _train(config, directory, console or Console(), is_resumed=is_run_of(record, config), measure=measure)
 
 
 def resume(
@@ -101,6 +107,7 @@ def resume(
     changes: Mapping[str, Any] | None = None,
     console: Console | None = None,
     config: Mapping[str, Any] | None = None,
+    measure: Measure | None = None,
 ) -> TrainResult:
     """Resume a training that was stopped or killed, or extend one that is complete.
 
@@ -111,6 +118,7 @@ def resume(
         changes: of its configuration, `{"train.total_steps": 500000}`; only keys that begin with `train.`.
         console: shows progress; None is standard output.
         config: the configuration of a training that was killed before it wrote run.json; else that of run.json counts.
+        measure: as for `train`.
 
     Raises:
         ValueError: there is nothing to resume, a change is not allowed, or the folder cannot be written.
@@ -130,7 +138,7 @@ def resume(
             raise ValueError(f"{name} cannot change in a resumed training: only train.… can")
         config["train"][key] = value
     check_folder(directory, "make it writable, or resume a copy of it")
-    return _train(config, directory, console or Console(), is_resumed=True)
+    return _train(config, directory, console or Console(), is_resumed=True, measure=measure)
 
 
 def is_run_of(record: Mapping[str, Any] | None, config: Mapping[str, Any]) -> bool:
@@ -181,16 +189,25 @@ def _check_groups(config: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} must be a mapping, got {config[name]!r}")
 
 
-def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resumed: bool) -> TrainResult:
+def _train(
+    config: Mapping[str, Any], directory: Path, console: Console, is_resumed: bool, measure: Measure | None
+) -> TrainResult:
     spec, training = _read(config)
     from bbrgym.agents.training_loop import run_training
 
-    steps, score = run_training(
-        config, spec, training=training, directory=directory, console=console, is_resumed=is_resumed
+    steps, score, yardsticks = run_training(
+        config,
+        spec,
+        training=training,
+        directory=directory,
+        console=console,
+        is_resumed=is_resumed,
+        measure=measure,
     )
     return TrainResult(
         directory=directory,
         steps=steps,
         score=math.nan if score is None else score,
         is_complete=steps >= training.total_steps,
+        yardsticks=tuple(yardsticks),
     )

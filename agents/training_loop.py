@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from bbrgym.agents.checkpoint import TrainingState, remove_partial, restore_late
 from bbrgym.agents.config import EXPERIMENT, PPOConfig, SearchConfig, TrainConfig
 from bbrgym.agents.provenance import run_name
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
+from bbrgym.agents.yardsticks import Measure, Yardstick
 from bbrgym.baselines.policy_file import FOLDERS
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode_spec import EpisodeSpec
@@ -69,11 +70,12 @@ def run_training(
     directory: Path,
     console: Console,
     is_resumed: bool,
-) -> tuple[int, float | None]:
+    measure: Measure | None = None,
+) -> tuple[int, float | None, Sequence[Yardstick]]:
     """Train, or resume from the newest checkpoint, as `bbrgym.agents.train.train` describes.
 
     Returns:
-        The steps made in all, and the reward of the best evaluation, None if there is none.
+        The steps made in all, the reward of the best evaluation, None if there is none, and the yardsticks.
 
     Raises:
         ValueError: the learner refuses its configuration, there is nothing left to do, or the folder is in use.
@@ -99,23 +101,28 @@ def run_training(
                 config=config.get("tracking"),
                 resume=is_resumed,
             ) as tracker,
-            closing(
-                Callbacks(
-                    spec,
-                    algorithm=algorithm,
-                    training=training,
-                    directory=directory,
-                    seed=seed,
-                    tracker=tracker,
-                    console=console,
-                    state=state,
-                )
-            ) as callbacks,
+            ExitStack() as stack,
         ):
+            yardsticks = _measure(measure, spec, training.eval_episodes, console)
+            callbacks = stack.enter_context(
+                closing(
+                    Callbacks(
+                        spec,
+                        algorithm=algorithm,
+                        training=training,
+                        directory=directory,
+                        seed=seed,
+                        tracker=tracker,
+                        console=console,
+                        state=state,
+                        yardsticks=yardsticks,
+                    )
+                )
+            )
             remove_partial(directory)
             tracker.log_scenarios("training scenarios", "training", spec.distribution.to_dict())
             tracker.log_scenarios(
-                "evaluation episodes", "evaluation", _evaluation_episodes(spec, training.eval_episodes)
+                "evaluation episodes", "evaluation", evaluation_episodes(spec, training.eval_episodes)
             )
             try:
                 while (failed := _learn(learner, training.total_steps, callbacks)) is not None:
@@ -131,12 +138,31 @@ def run_training(
                 save_checkpoint(learner, directory, state)
                 raise
             save_checkpoint(learner, directory, state)
-            _draw_curve(directory, tracker)
+            _draw_curve(directory, tracker, yardsticks)
             saved = [directory / folder for folder in FOLDERS if (directory / folder).is_dir()]
             for folder in saved:
                 tracker.log_artifact(folder, folder.name)
             tracker.log_agent(saved[0])
-    return learner.steps, state.best_score
+    return learner.steps, state.best_score, yardsticks
+
+
+def _measure(measure: Measure | None, spec: EpisodeSpec, episodes: int, console: Console) -> Sequence[Yardstick]:
+    """Return the yardsticks, and print them; none if there is no measure, or if it fails."""
+    if measure is None:
+        return ()
+    try:
+        found = measure(spec, episodes)
+    except (EngineError, OSError, ValueError) as error:
+        LOGGER.warning("there are no yardsticks for this training: %s", error)
+        return ()
+    if found:
+        console.print(
+            f"yardsticks, reward per decision in the {episodes} evaluation episodes: "
+            + ", ".join(each.text for each in found),
+            highlight=False,
+            soft_wrap=True,
+        )
+    return found
 
 
 def _learn(learner: Learner, total_steps: int, callbacks: Callbacks) -> EngineError | None:
@@ -149,7 +175,7 @@ def _learn(learner: Learner, total_steps: int, callbacks: Callbacks) -> EngineEr
     return None
 
 
-def _evaluation_episodes(spec: EpisodeSpec, count: int) -> list[dict[str, Any]]:
+def evaluation_episodes(spec: EpisodeSpec, count: int) -> list[dict[str, Any]]:
     """Return the engine seed and the scenario of each evaluation episode, drawn as the environment does."""
     episodes = []
     for episode in range(count):
@@ -176,7 +202,7 @@ def _lock(directory: Path) -> Iterator[None]:
         lock.release()
 
 
-def _draw_curve(directory: Path, tracker: Tracker) -> None:
+def _draw_curve(directory: Path, tracker: Tracker, yardsticks: Sequence[Yardstick]) -> None:
     try:
         with optional("the training curve"):
             from matplotlib.figure import Figure
@@ -195,7 +221,7 @@ def _draw_curve(directory: Path, tracker: Tracker) -> None:
             evaluated[line["step"]] = metrics["eval/reward"]
         if "search/fitness_mean" in metrics:
             fitness[line["step"]] = metrics["search/fitness_mean"]
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    figure = Figure(figsize=(7, 4.6), layout="constrained")
     axes = figure.subplots()
     lines = [
         (axes, learned, "-", "#0072b2", "training, exploring"),
@@ -209,7 +235,9 @@ def _draw_curve(directory: Path, tracker: Tracker) -> None:
         drawn += of_line.plot(
             sorted(points), [points[step] for step in sorted(points)], style, color=color, label=label
         )
+    for each, dashes in zip(yardsticks, ((6, 2), (3, 2), (1, 1.5)), strict=False):
+        drawn.append(axes.axhline(each.reward, color="#444444", linewidth=1.1, dashes=dashes, label=each.text))
     axes.set(xlabel="steps (decisions of all flows)", ylabel="mean reward per decision", title=directory.name)
     axes.grid(alpha=0.3)
-    axes.legend(handles=drawn)
+    figure.legend(handles=drawn, loc="outside lower center", ncols=2, frameon=False)
     tracker.log_figure(figure, "training_curve.png")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from bbrgym.agents.train import train
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.run import read_benchmark, run_benchmark
 from bbrgym.benchmark.tables import print_summary
+from bbrgym.benchmark.yardsticks import measure_yardsticks
 from bbrgym.envs.engine import check_is_available
 from bbrgym.interruption import resumed_by
 from bbrgym.overrides import command
@@ -28,7 +30,7 @@ def run_demo(
     minutes = (config.get("train") or {}).get("max_minutes")
     console.rule("1. Training" + (f", {minutes:g} minutes" if minutes else ""))
     with resumed_by(f"`{command('bbrgym train', {'train.resume': directory})}` resumes its training"):
-        trained = train(config, directory, console)
+        trained = train(config, directory, console, partial(measure_yardsticks, console=console))
     console.rule("2. Benchmark")
     with resumed_by(f"`{_benchmark_command(config, trained.directory)}` resumes its benchmark"):
         result = run_benchmark({**config["benchmark"], "agent": str(trained.directory)}, benchmark_directory, console)

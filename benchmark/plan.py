@@ -24,6 +24,9 @@ from bbrgym.envs.scenario import DRIVER, Scenario, Transport
 from bbrgym.envs.sharing import check_measured
 from bbrgym.executors import ExecutorConfig, LocalConfig
 
+FEW_SEEDS: Final = (1, 2, 3)
+"""The seeds by default where a run takes seconds or minutes, in all engines but native: too few for a claim."""
+
 
 @dataclass(frozen=True)
 class Benchmark:
@@ -33,7 +36,7 @@ class Benchmark:
     scenarios: Mapping[str, Scenario]
     competitors: tuple[Competitor, ...]
     roles: tuple[int, ...] | None = None
-    seeds: tuple[int, ...] = (1, 2, 3)
+    seeds: tuple[int, ...] = tuple(range(1, 11))
     engine: Mapping[str, Any] = field(default_factory=lambda: {"name": DEFAULT_ENGINE})
     step_ms: float = 100.0
     warmup: float = 0.25
@@ -72,7 +75,9 @@ class Benchmark:
             str(name): value if isinstance(value, Scenario) else _scenario(name, value)
             for name, value in config["scenarios"].items()
         }
-        config["seeds"] = tuple(check_seeds("seeds", config.get("seeds", cls.seeds)))
+        if config.get("seeds") is None:
+            config["seeds"] = cls.seeds if config["engine"]["name"] == DEFAULT_ENGINE else FEW_SEEDS
+        config["seeds"] = tuple(check_seeds("seeds", config["seeds"]))
         config["roles"] = read_roles(config.get("roles"))
         config["executor"] = ExecutorConfig.of(config.get("executor"))
         if describe_engine(**config["engine"]).is_real_time and config["executor"].workers is None:

@@ -17,7 +17,7 @@ from bbrgym.checks import integer
 from bbrgym.envs.rtt_trace import leo_trace
 from bbrgym.files import write_text
 from bbrgym.options import OptionParser
-from bbrgym.output import make_console
+from bbrgym.terminal import make_console
 
 STEP_S: Final = 0.1
 """Between values of a synthetic trace, and of statistics."""
@@ -61,7 +61,6 @@ def traces_parser() -> OptionParser:
     parser.add_argument("--synthetic", action="store_true", help="write the synthetic set into the folder first")
     parser.add_argument("--seed", type=integer, default=1, metavar="N", help="of the synthetic set")
     return parser
-
 
 def run_traces(arguments: list[str]) -> int:
     """List the public sets, or the files of a folder; or write the synthetic set into it."""

@@ -35,15 +35,19 @@ from bbrgym.output import (
     has_no_reader,
     is_json,
     is_quiet,
-    make_console,
     prepare_output,
     printing,
     tell,
 )
 from bbrgym.ports import check_port
+from bbrgym.terminal import make_console
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from bbrgym.agents.train import TrainResult
+    from bbrgym.agents.yardsticks import Yardstick
+    from bbrgym.envs.episode_spec import EpisodeSpec
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -236,7 +240,8 @@ def _train_once(config: dict[str, Any], directory: Path) -> float:
         from bbrgym.agents.train import train
 
     with resumed_by(f"`{command('bbrgym train', {'train.resume': directory})}` resumes it"):
-        result = train(config, directory, make_console())
+        console = make_console()
+        result = train(config, directory, console, partial(_measure_yardsticks, console=console))
     _report_training(result)
     return result.score
 
@@ -250,7 +255,9 @@ def _resume(directory: Path, arguments: list[str]) -> int:
         changes = read_values([argument for argument in arguments if not argument.startswith("train.resume=")])
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     with resumed_by(SAME_COMMAND):
-        result = resume(directory, changes, make_console(), _composed(directory))
+        console = make_console()
+        measure = partial(_measure_yardsticks, console=console)
+        result = resume(directory, changes, console, _composed(directory), measure)
     _report_training(result)
     return 0
 
@@ -277,18 +284,59 @@ def _composed(directory: Path) -> dict[str, Any] | None:
     return {str(key): value for key, value in plain.items()}
 
 
+def _measure_yardsticks(spec: EpisodeSpec, episodes: int, console: Console) -> Sequence[Yardstick]:
+    from bbrgym.benchmark.yardsticks import measure_yardsticks
+
+    return measure_yardsticks(spec, episodes, console)
+
+
 def _report_training(result: TrainResult) -> None:
     from bbrgym.baselines.policy_file import read_policy
     from bbrgym.overrides import command
 
     kept = read_policy(result.directory).training  # of the best agent; of the last one if no evaluation succeeded
-    tell(
+    reward = kept.get("reward")
+    lines = [
         f"{'Trained' if result.is_complete else 'Stopped early, after'} {result.steps} steps; "
-        f"the best agent, with a score of {result.score:.3f}, is that after {kept['steps']} steps\n"
-        f"  {command('bbrgym evaluate', {'agent_path': result.directory})}\n"
+        f"the best agent, with a score of {result.score:.3f}, is that after {kept['steps']} steps",
+        *_beside_yardsticks(result, reward, str(kept["algorithm"])),
+        f"  {command('bbrgym evaluate', {'agent_path': result.directory})}",
         f"  {command('bbrgym benchmark experiment=rtt_fairness', {'benchmark.agent': result.directory})}",
-        vars(result) | {"directory": str(result.directory), "best_steps": kept["steps"]},
+    ]
+    yardsticks = {each.kind: {"what": each.what, "reward": each.reward} for each in result.yardsticks}
+    tell(
+        "\n".join(lines),
+        vars(result)
+        | {
+            "directory": str(result.directory),
+            "best_steps": kept["steps"],
+            "reward": reward,
+            "yardsticks": yardsticks,
+        },
     )
+
+
+def _beside_yardsticks(result: TrainResult, reward: float | None, learner: str) -> list[str]:
+    """Return what the best agent reached beside what is reached without training, and what would be better."""
+    from bbrgym.overrides import command
+
+    if reward is None or not result.yardsticks:
+        return []
+    shown = ", ".join(each.text for each in result.yardsticks)
+    above = [each.kind for each in result.yardsticks if reward > each.reward]
+    below = [each.kind for each in result.yardsticks if reward <= each.reward]
+    if above and below:
+        place = f"above {' and '.join(above)}, below {' and '.join(below)}"
+    else:
+        place = f"{'above' if above else 'below'} all of them"
+    lines = [f"Reward per decision: the agent {reward:.3f}, {shown}; it is {place}"]
+    if "bbr" in below and learner != "cma":
+        lines.append("After two minutes agent=cma is ahead of ppo and sac on scenario=train: docs/results/learners.md")
+    elif below:
+        lines.append("Resume it for a longer training:")
+        resumed = command("bbrgym train", {"train.resume": result.directory})
+        lines.append(f"  {resumed} train.total_steps={2 * result.steps}")
+    return lines
 
 
 def _evaluate(arguments: list[str]) -> int:
@@ -835,7 +883,7 @@ COMMANDS: dict[str, Command] = {
         settings=(
             "benchmark.competitors=[bbr,cubic] all of the experiment's by default",
             "benchmark.agent=RUN add a trained agent as a competitor; latest is the newest run",
-            "benchmark.seeds={} of every scenario and competitor",
+            "benchmark.seeds=[1,2] of every scenario and competitor; by default the experiment's",
             "benchmark.executor.workers=2 runs in parallel; one per core by default",
         ),
         examples=(

@@ -12,12 +12,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
 from bbrgym.files import json_text
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 OPTIONS: Final = {
     "--json": "print one JSON object at the end; the rest goes to standard error",
@@ -50,13 +47,6 @@ def tell(text: str, facts: Mapping[str, Any]) -> None:
     print(text)
     if (stream := _JSON.get()) is not None:
         print(json_text(facts), file=stream, flush=True)
-
-
-def make_console() -> Console:
-    """Return the console of a command: as wide as the terminal, or as COLUMNS says, else 120 columns."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit() else 120)
 
 
 def is_json() -> bool:

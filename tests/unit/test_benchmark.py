@@ -595,3 +595,11 @@ def test_summary_prints_names_verbatim_and_works_without_intervals_or_results() 
     assert "0.50 [" not in said(console)
     print_summary(pd.DataFrame(columns=["scenario"]), console)
     assert "no results" in said(console)
+
+
+@pytest.mark.parametrize(("engine", "count"), [("native", 10), ("fake", 3)])
+def test_there_are_ten_seeds_by_default_where_a_run_takes_milliseconds(engine: str, count: int) -> None:
+    plain = {"scenarios": {"s": {"duration_s": 2, "flows": [{"rtt_ms": 20}]}}, "competitors": ["bbr"], "engine": engine}
+    for seeds in ({}, {"seeds": None}):
+        assert Benchmark.from_dict({**plain, **seeds}).seeds == tuple(range(1, count + 1))
+    assert Benchmark.from_dict({**plain, "seeds": [7]}).seeds == (7,)
