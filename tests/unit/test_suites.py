@@ -18,7 +18,7 @@ from bbrgym.benchmark.report import write_report
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.statistics import Estimate
-from bbrgym.benchmark.verdicts import Verdicts, judge
+from bbrgym.benchmark.verdicts import Verdicts, judge, print_verdicts
 
 CONFIG: dict[str, Any] = {
     "name": "small",
@@ -177,6 +177,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> BenchmarkResult:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bbrgym.benchmark.run.make_executor", ExecutorInThisProcess)
         return run_benchmark(CONFIG, directory, Console(file=io.StringIO()))
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_the_verdicts_fit_at_any_width(finished: BenchmarkResult, width: int) -> None:
+    console = Console(file=io.StringIO(), width=width)
+    verdicts = Verdicts.of(finished)
+    print_verdicts(verdicts, console)
+    assert isinstance(console.file, io.StringIO)
+    table = console.file.getvalue().partition("\n\n")[0]
+    assert max(map(len, table.splitlines())) <= width
+    assert "…" not in table
+    for name in verdicts.competitors:
+        assert name in table
 
 
 def with_values(result: BenchmarkResult, column: str, values: dict[tuple[str, int], float]) -> Verdicts:

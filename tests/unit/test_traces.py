@@ -193,6 +193,18 @@ def test_the_command_lists_the_public_sets(capsys: pytest.CaptureFixture[str]) -
     assert all(re.fullmatch(r".+\n  where:   .+\n  format:  .+\n  licence: .+\n  cite:    .+", one) for one in sets)
 
 
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_the_list_of_a_folder_fits_at_any_width(
+    width: int, synthetic: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["traces", str(synthetic)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in "".join(lines)
+    assert any("lte-fading.mahimahi" in line for line in lines)
+
+
 def test_the_command_lists_a_folder(tmp_path: Path, synthetic: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["traces", str(folder(tmp_path))]) == 0
     printed = capsys.readouterr().out

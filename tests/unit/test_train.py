@@ -631,6 +631,25 @@ def test_an_evaluation_says_what_the_agent_drives_and_that_nothing_is_random(tmp
     assert "identical" not in shown({}, seeds=[1])[1]
 
 
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_the_table_of_an_evaluation_fits_at_any_width(width: int, tmp_path: Path) -> None:
+    make_agent().save(tmp_path / "agent")
+    flows = [{"algorithm": "agent", "app_rate_mbps": 1.0, "ecn": "l4s"}, {"algorithm": "bbr-acd-ns3-published"}]
+    scenario = {"duration_s": 1, "ce_threshold_ms": 1.0, "flows": flows}
+    console = Console(file=io.StringIO(), width=width)
+    config = {"agent_path": str(tmp_path / "agent"), "scenario": scenario, "tracking": {"backend": "none"}}
+    results = evaluate(config, tmp_path / "out", console)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    table = lines[: lines.index("")]
+    assert max(map(len, table)) <= width
+    (own,) = (line for line in table if " agent " in line)
+    assert "…" not in own
+    for text in (f"{results['throughput_mbps'][0]:.2f}", f"{results['reward'][0]:.3f}"):
+        assert text in own
+    assert any("Left out" in line for line in lines) == (width < 200)
+
+
 def test_an_evaluation_beside_finite_flows_shows_their_completion_and_what_ecn_marked(tmp_path: Path) -> None:
     make_agent().save(tmp_path / "agent")
     workload = {"arrivals_per_s": 30, "sizes": "fixed", "mean_bytes": 5000, "flow": {"algorithm": "cubic"}}
