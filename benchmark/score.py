@@ -112,7 +112,9 @@ class Score:
 
     @cached_property
     def ratios(self) -> pd.Series:
-        """Per scenario: the candidate's fair power over that of the best yardstick, at most 1."""
+        """Per scenario of flows of one kind: the candidate's fair power over that of the best yardstick, at most 1."""
+        if self.table.empty:  # a single scenario, beside a victim
+            return pd.Series(dtype=np.float64)
         power = self.table[SCORE].droplevel("seed").unstack("competitor")
         best = power.drop(columns=self.name).max(axis=1)
         return (power[self.name] / best).clip(upper=1.0).reindex([d.name for d in self.draws if d.roles is None])
@@ -124,6 +126,8 @@ class Score:
 
     def value_of(self, name: str) -> Estimate:
         """Return what the score of a competitor is; a yardstick is compared with itself, too."""
+        if self.table.empty:
+            return estimate([])
         power = self.table[SCORE].droplevel("seed").unstack("competitor")
         return estimate((power[name] / power.drop(columns=self.name).max(axis=1)).clip(upper=1.0))
 
@@ -204,9 +208,12 @@ def worst_traces(score: Score) -> tuple[Draw, dict[str, Trace]]:
     Raises:
         EngineError: a process of the sandbox has died.
     """
-    regret = score.regrets[0] if score.regrets else None
-    draw = score.draws[0] if regret is None else next(one for one in score.draws if one.name == regret.scenario)
-    best = None if regret is None else next((one for one in yardsticks() if one.name == regret.best), None)
+    place = 0
+    if score.regrets:
+        place = [draw.name for draw in score.draws].index(score.regrets[0].scenario)
+    draw = score.draws[place]
+    power = {name: _value(runs[place], SCORE) for name, runs in score.runs.items() if name != score.name}
+    best = next((one for one in yardsticks() if one.name == max(power, key=power.__getitem__)), None)
     competitors = {score.name: score.candidate.competitor} | ({} if best is None else {best.name: best})
     jobs = [
         ConfinedJob(

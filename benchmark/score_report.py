@@ -61,8 +61,11 @@ def headline(score: Score) -> str:
     """Return the score in one line."""
     count = len(score.ratios)
     failed = f"; it failed in {len(score.failures)} of {len(score.draws)}" if score.failures else ""
+    if not count:
+        return f"{score.name}: no score: {score.draws[0].name} of seed {score.seed} has flows of two kinds{failed}"
+    scenarios = f"{count} scenario{'s' if count != 1 else ''}"
     return (
-        f"{score.name}: {score.value.text('.3f')} of the best yardstick's fair power in {count} scenarios of seed "
+        f"{score.name}: {score.value.text('.3f')} of the best yardstick's fair power in {scenarios} of seed "
         f"{score.seed}{failed}"
     )
 
@@ -99,7 +102,10 @@ def print_replay(score: Score, console: Console) -> None:
             continue
         for index, (throughput, rtt) in enumerate(zip(run["throughputs_mbps"], run["rtts_ms"], strict=True)):
             first = [name, f"{power[name]:.3f}"] if index == 0 else ["", ""]
-            rows.append([*first, draw.scenario.flows[index].describe(), _text(throughput, ".2f"), _text(rtt, ".1f")])
+            flow = draw.scenario.flows[index].describe()
+            if draw.roles is not None and index not in draw.roles:
+                flow = f"{draw.victim}: {flow}"
+            rows.append([*first, flow, _text(throughput, ".2f"), _text(rtt, ".1f")])
     link = f"{draw.scenario.describe_link()}, {draw.scenario.duration_s:g} s"
     console.print(f"{draw.name}: {link}", markup=False, highlight=False, soft_wrap=True)
     headings = [Heading("", kind="name"), Heading("fair power"), Heading("flow", kind="words"), "Mbit/s", "RTT (ms)"]
@@ -168,29 +174,32 @@ def write_page(score: Score, path: Path) -> None:
     draws = len(score.ratios)
     parts = [
         f"<h1>{html.escape(headline(score))}</h1>",
-        f'<p class="headline">{html.escape(_place(score))}</p>',
+        f'<p class="headline">{html.escape(_place(score))}</p>' if draws else "",
+        f"<p>{score.seconds:.0f} s; {score.cached} of {len(score.runs) - 1} yardsticks from the cache.</p>",
         f"<p>Score: mean over {draws} scenario{'s' if draws != 1 else ''} of the fair power over that of the best "
-        f"yardstick there, with the 95 % interval. {score.seconds:.0f} s; {score.cached} of {len(score.runs) - 1} "
-        "yardsticks from the cache.</p>",
+        f"yardstick there, with the 95 % interval.</p>"
+        if draws
+        else "",
         *_figures(score),
-        "<h2>Beside the yardsticks</h2>",
-        html_table(_HEADINGS, _rows(score)),
-        "<h2>The worst scenarios</h2>",
+        *(("<h2>Beside the yardsticks</h2>", _standings(score)) if draws else ()),
+        f"<h2>The worst scenario{'s' if draws > 1 else ''}</h2>" if draws else "",
         "".join(f"<p>{html.escape(text)}<br><code>{html.escape(command)}</code></p>" for text, command in worst(score)),
     ]
     if score.rfc9743 is not None:
         parts.append(f"<h2>RFC 9743: {html.escape(score.rfc9743.counts('candidate'))}</h2>")
         parts.append(html_table(("section", "criterion", "verdict", "measured"), _rfc_rows(score), kind="words"))
-    parts += [
-        "<h2>Regret in every scenario</h2>",
-        html_table(
-            ("scenario", "regret", "best", "it lacks"),
-            [[one.scenario, f"{one.regret.value:+.3f}", one.best, one.cause] for one in score.regrets],
-        ),
-        "<h2>Notes</h2>",
-        "".join(f"<p>{html.escape(note)}</p>" for note in notes(score)),
-    ]
+    if score.regrets:
+        regret = [[one.scenario, f"{one.regret.value:+.3f}", one.best, one.cause] for one in score.regrets]
+        parts.append("<h2>Regret in every scenario</h2>")
+        parts.append(html_table(("scenario", "regret", "best", "it loses by"), regret))
+    parts += ["<h2>Notes</h2>", *(f"<p>{html.escape(note)}</p>" for note in notes(score))]
     write_html(path, score.name, parts)
+
+
+def _standings(score: Score) -> str:
+    """Return the table of all competitors; without the harm, where no scenario has a victim."""
+    columns = len(_HEADINGS) if score.harms else len(_HEADINGS) - len(VICTIMS)
+    return html_table(_HEADINGS[:columns], [row[:columns] for row in _rows(score)])
 
 
 def _place(score: Score) -> str:
@@ -199,9 +208,11 @@ def _place(score: Score) -> str:
     order = sorted(power, key=lambda one: -power[one])
     best = next(name for name in order if name != score.name)
     lacks = Counter(one.cause for one in score.regrets if one.regret.value > 0).most_common(1)
-    where = (
-        f" It most often loses by {lacks[0][0]}, in {lacks[0][1]} of {len(score.regrets)} scenarios." if lacks else ""
-    )
+    where = ""
+    if lacks:
+        cause, count = lacks[0]
+        many = f"most often loses by {cause}, in {count} of {len(score.regrets)} scenarios"
+        where = f" It {many if len(score.regrets) > 1 else f'loses by {cause}'}."
     return (
         f"By fair power it is number {order.index(score.name) + 1} of {len(order)}, with "
         f"{power[score.name]:.3f}; the best yardstick, {best}, has {power[best]:.3f}.{where}"
@@ -280,7 +291,7 @@ def _rows(score: Score, intervals: str = "all") -> list[list[str]]:
 
 def _of(score: Score, name: str, column: str) -> Estimate:
     """Return the mean over the scenarios; the interval is over the scenarios."""
-    return estimate(score.table[column].xs(name, level="competitor"))
+    return estimate([] if score.table.empty else score.table[column].xs(name, level="competitor"))
 
 
 def _rfc_rows(score: Score) -> list[list[str]]:

@@ -303,6 +303,14 @@ def test_a_scenario_is_replayed_flow_by_flow(tmp_path: Path, capsys: pytest.Capt
     assert main(["score", "cubic", "--seed", "1", "--only", "typical-02", "--html", str(tmp_path / "page.html")]) == 0
     text = (tmp_path / "page.html").read_text()
     assert re.findall(r'aria-label="(.*?)"', text) == ["The scenario: typical-02"]
+    page = tmp_path / "victim.html"
+    capsys.readouterr()
+    assert main(["score", "bbr", "--seed", "1", "--only", "cubic-01", "--html", str(page), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "cubic: " in printed.err
+    assert json.loads(printed.out)["regret"] == []
+    assert "flows of two kinds" in page.read_text()
+    assert re.findall(r'aria-label="(.*?)"', page.read_text()) == ["The scenario: cubic-01"]
     assert main(["score", "cubic", "--seed", "1", "--only", "typical-99"]) == 1
     assert "there is no scenario 'typical-99'" in capsys.readouterr().err
 
