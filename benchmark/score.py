@@ -230,8 +230,8 @@ def worst_traces(score: Score) -> tuple[Draw, dict[str, Trace]]:
         replies = sandbox.run(jobs)
     for name, job, reply in zip(competitors, jobs, replies, strict=True):
         if reply.error is None and "error" not in reply.results[0]:
-            arrays = {array: np.array(values, dtype=np.float64) for array, values in reply.results[0].items()}
-            traces[name] = Trace(job.scenarios[0], draw.seed, "native", STEP_MS, **arrays)
+            time_s, flows, link = (np.array(reply.results[0][array]) for array in ("time_s", "flows", "link"))
+            traces[name] = Trace(job.scenarios[0], draw.seed, "native", STEP_MS, time_s, flows, link)
     return draw, traces
 
 

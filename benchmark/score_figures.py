@@ -49,7 +49,7 @@ def utilisation_against_delay(score: Score, marks: Mapping[str, Mark]) -> Figure
     axes = figure.subplots()
     points = {}
     for name in reversed(list(score.runs)):
-        delay, utilisation = (float(value) for value in means.loc[name])
+        delay, utilisation = means.loc[[name]].to_numpy(dtype=np.float64)[0]
         if not np.isfinite([delay, utilisation]).all():
             continue
         points[name] = (delay, 100 * utilisation)

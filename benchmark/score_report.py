@@ -108,7 +108,13 @@ def print_replay(score: Score, console: Console) -> None:
             rows.append([*first, flow, _text(throughput, ".2f"), _text(rtt, ".1f")])
     link = f"{draw.scenario.describe_link()}, {draw.scenario.duration_s:g} s"
     console.print(f"{draw.name}: {link}", markup=False, highlight=False, soft_wrap=True)
-    headings = [Heading("", kind="name"), Heading("fair power"), Heading("flow", kind="words"), "Mbit/s", "RTT (ms)"]
+    headings: list[str | Heading] = [
+        Heading("", kind="name"),
+        Heading("fair power"),
+        Heading("flow", kind="words"),
+        "Mbit/s",
+        "RTT (ms)",
+    ]
     print_table(console, headings, rows)
 
 

@@ -146,8 +146,7 @@ def marks_of(names: Sequence[str], most: int | None = None) -> dict[str, Mark]:
     given: set[Mark] = set()
     for name, mark in marks.items():
         if mark == UNREGISTERED and not is_single:
-            colour, marker = (_next(*free, len(seen)) for free in ((colours, COLOURS), (markers, MARKERS)))
-            marks[name] = Mark(colour, marker)
+            marks[name] = Mark(_next(colours, COLOURS, len(seen)), _next(markers, MARKERS, len(seen)))
         elif mark.colour in seen and colours:
             marks[name] = Mark(colours.pop(0), mark.marker)
         if marks[name] in given:

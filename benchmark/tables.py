@@ -241,8 +241,8 @@ def print_repeated_runs(results: pd.DataFrame, console: Console) -> None:
     """Say in a line where the seeds of a competitor give the same run, if they do somewhere."""
     if results.empty:
         return
-    runs = results.drop_duplicates(["scenario", "competitor", "seed"])
-    runs = runs.groupby(["scenario", "competitor"], sort=False)["trace_hash"]
+    of_runs = results.drop_duplicates(["scenario", "competitor", "seed"])
+    runs = of_runs.groupby(["scenario", "competitor"], sort=False)["trace_hash"]
     counts = runs.agg(["size", "nunique"])
     is_repeated = (counts["size"] > 1) & (counts["nunique"] == 1)
     if is_repeated.any():

@@ -472,7 +472,11 @@ def print_verdicts(verdicts: Verdicts, console: Console) -> None:
         [suite.section, suite.title, *(verdicts.verdict(name, one) for one in verdicts.competitors)]
         for name, suite in verdicts.suites.items()
     ]
-    headings = [Heading("section", kind="name"), Heading("criterion", kind="words"), *verdicts.competitors]
+    headings: list[str | Heading] = [
+        Heading("section", kind="name"),
+        Heading("criterion", kind="words"),
+        *verdicts.competitors,
+    ]
     print_table(console, headings, rows)
     if len(verdicts.competitors) == 1:
         for one in verdicts.judgements:

@@ -65,8 +65,9 @@ def measure_yardsticks(spec: EpisodeSpec, episodes: int, console: Console | None
     algorithms = [name for name in registry.controllers() if name not in ("agent", "policy")]
     coarse = np.arange(-1, 1 + STEP / 2, STEP).tolist()
     grid = list(itertools.product(coarse, coarse))
+    every: list[str | Action] = [*algorithms, *grid]
     shown = track(
-        [*algorithms, *grid],
+        every,
         "yardsticks of this scenario",
         console=console,
         transient=True,

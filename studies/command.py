@@ -9,10 +9,10 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console
 
-from bbrgym.cli import make_console
 from bbrgym.envs.engine import EngineError
 from bbrgym.hydra_task import run_explained
 from bbrgym.interruption import SAME_COMMAND, run_interruptible
+from bbrgym.terminal import make_console
 
 
 def run_command(

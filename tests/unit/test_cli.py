@@ -329,7 +329,9 @@ def test_a_training_prints_json_or_nothing(capsys: pytest.CaptureFixture[str]) -
         "steps": 64,
         "best_steps": 64,
         "score": pytest.approx(-1, abs=10),
+        "reward": pytest.approx(-1, abs=10),
         "is_complete": True,
+        "yardsticks": {},  # of another engine than native
     }
     assert printed.err == ""
     assert main(["train", "--quiet", "train.resume=mine", "train.total_steps=96"]) == 0
