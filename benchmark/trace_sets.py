@@ -62,9 +62,9 @@ def traces_parser() -> OptionParser:
     parser.add_argument("--seed", type=integer, default=1, metavar="N", help="of the synthetic set")
     return parser
 
+
 def run_traces(arguments: list[str]) -> int:
     """List the public sets, or the files of a folder; or write the synthetic set into it."""
-
     options = traces_parser().parse_args(arguments)
     if options.folder is None:
         if options.synthetic:
