@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import nbformat
 import yaml
+from math_core import LatexError, LatexToMathML
 from nbclient import NotebookClient
 from reference import generated_pages
 
@@ -41,8 +42,13 @@ OVERVIEWS: Final = {
     ROOT / "conf" / "scenario": "environments/index.md",
 }
 """Pages that are made for folders."""
+LIST_AFTER_TEXT: Final = re.compile(r"^((?![*#|<>-] |\d+\. |\||<|\s).*\S.*\n)(?=(?:[*-]|1\.) )", re.MULTILINE)
 LINK: Final = re.compile(r"(\]\()([^)\s:#]+)(#[^)\s]*)?(\))")
 FENCE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+CODE: Final = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
+FORMULA: Final = re.compile(r"\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^\s$`][^$`\n]*)\$", re.DOTALL)
+"""A formula in LaTeX, as GitHub and notebooks show it, outside of code."""
+CODE_OF_HTML: Final = re.compile(r"<(pre|code|script|style|textarea)\b.*?</\1>", re.DOTALL)
 NOT_TEXT: Final = {".npz", ".parquet", ".png", ".pyc", ".so"}
 LANGUAGES: Final = {".def": "cpp", ".h": "cpp", ".cc": "cpp", ".py": "python", ".yaml": "yaml", ".c": "c", ".md": "md"}
 
@@ -67,6 +73,7 @@ def main() -> int:
             folder.mkdir()
             (folder / "index.html").write_text(with_docs(PLAYGROUND.read_text("utf-8")), "utf-8")
         keep_at_home(OUT / "site")
+        check_formulas(OUT / "site")
     print(OUT / "site" / "index.html")
     return done.returncode
 
@@ -93,6 +100,18 @@ def keep_at_home(site: Path) -> None:
         path.write_text(text, encoding="utf-8")
 
 
+def check_formulas(site: Path) -> None:
+    """Check that every formula is shown as one.
+
+    Raises:
+        ValueError: a page has one in LaTeX, outside of its code.
+    """
+    for path in site.rglob("*.html"):
+        text = CODE_OF_HTML.sub("", path.read_text(encoding="utf-8"))
+        if path.parent.name != "playground" and (raw := FORMULA.search(text) or re.search(r"\$\$", text)):
+            raise ValueError(f"{path} shows a formula in LaTeX: {raw[0][:80]}")
+
+
 def written_pages() -> dict[Path, str]:
     """Return what a person wrote: the path of each file in the repository, and that of its page in the site."""
     docs = {path: path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
@@ -111,7 +130,7 @@ def gather(is_quick: bool) -> None:
             text = path.read_text(encoding="utf-8")
         if page in ("index.md", "playground.md") and PLAYGROUND.is_file():
             text = re.sub(r"\n(?=## |\| )", f"\n{PLAY}\n\n", text, count=1)  # before the first section or table
-        write(page, linked(text, path, page, pages))
+        write(page, linked(with_lists(with_formulas(text, path)), path, page, pages))
     # Links of what the code says are as those of docs/: from the page's place in the site.
     for page, text in generated_pages(is_quick, PAGES).items():
         write(page, linked(text, ROOT / "docs" / page, page, pages))
@@ -146,6 +165,42 @@ def linked(text: str, path: Path, page: str, pages: dict[Path, str]) -> str:
 
     parts = FENCE.split(text)
     return "".join(part if place % 2 else LINK.sub(replace, part) for place, part in enumerate(parts))
+
+
+def with_formulas(text: str, path: Path) -> str:
+    """Return the text of a file with its formulas in MathML, which browsers show without a script.
+
+    Raises:
+        ValueError: a formula is not valid.
+    """
+    converter = LatexToMathML()
+
+    def shown(formula: re.Match[str]) -> str:
+        latex = formula["block"] or formula["inline"]
+        is_block = formula["block"] is not None
+        try:
+            # Equations beside each other are one element each, so that they go to the next line where there is no room.
+            parts = [
+                converter.convert_with_local_state(part, displaystyle=is_block) for part in latex.split(r"\qquad")
+            ]
+        except LatexError as error:
+            raise ValueError(f"{path}: {latex!r}: {error}") from error
+        mathml = "".join(parts)
+        if is_block:
+            return f'<div class="formula">{mathml}</div>'
+        # Markdown has a meaning for these in a paragraph, also inside of elements.
+        for mark in "_*\\":
+            mathml = mathml.replace(mark, f"&#{ord(mark)};")
+        return f'<span class="formula">{mathml}</span>'
+
+    parts = CODE.split(text)
+    return "".join(part if place % 2 else FORMULA.sub(shown, part) for place, part in enumerate(parts))
+
+
+def with_lists(text: str) -> str:
+    """Return a text whose lists have an empty line before them: GitHub needs none, Python-Markdown does."""
+    parts = FENCE.split(text)
+    return "".join(part if place % 2 else LIST_AFTER_TEXT.sub(r"\1\n", part) for place, part in enumerate(parts))
 
 
 def source_text(path: Path) -> str:
