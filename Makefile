@@ -52,11 +52,12 @@ check: setup
 	$(BIN)/python tests/check_includes.py
 	$(BIN)/python tests/write_stubs.py --check
 	$(BIN)/python tests/write_fields.py --check
+	$(BIN)/python -m studies.addresses
 	$(MAKE) docs ARGS=--quick
 
 # The documentation site, in build/docs/site; any bad link is an error. ARGS=--quick: notebooks do not run, half a minute.
 docs: $(VENV)/.docs
-	$(BIN)/python docs/site/build.py $(ARGS)
+	PYTHONPATH=. $(BIN)/python docs/site/build.py $(ARGS)
 
 $(VENV)/.docs: $(SETUP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs

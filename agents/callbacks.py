@@ -101,7 +101,7 @@ class Callbacks:
 
     The agent is evaluated before the first step, every `eval_every` steps, and at the end, in the same episodes.
     `<directory>/best` is the agent with the highest score of those that have learned, `<directory>/final` the last one.
-    The score is the mean reward per decision, or what the learner maximises instead. An agent that has not learned is
+    The score is the mean reward per step, or what the learner maximises instead. An agent that has not learned is
     no result of the training: it is evaluated, but is never the best. The metric `best/score` is that of the best agent
     so far.
 
@@ -250,7 +250,7 @@ class Callbacks:
         }
         if reward is None:
             return agent
-        name, score = next(iter((objective or {"reward per decision": reward}).items()))
+        name, score = next(iter((objective or {"reward per step": reward}).items()))
         best = self.state.best_score
         is_best = learner.has_learned and (best is None or score > best)
         if is_best:
@@ -280,7 +280,7 @@ def evaluate_agent(agent: Agent, env: Episodes, episodes: int) -> dict[str, floa
         episodes: how many.
 
     Returns:
-        `eval/reward`: mean over episodes and flows of the mean reward per decision; `eval/reward_std`: their standard
+        `eval/reward`: mean over episodes and flows of the mean reward per step; `eval/reward_std`: their standard
         deviation; `eval/utilisation` and `eval/queue_ms`: means over episodes and steps.
 
     Raises:

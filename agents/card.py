@@ -13,8 +13,8 @@ from bbrgym.envs.scenario import Scenario
 
 _NAMES: Final = {
     "algorithm": "learner",
-    "steps": "decisions in training",
-    "reward": "reward per decision in the last evaluation",
+    "steps": "steps in training",
+    "reward": "reward per step in the last evaluation",
     "made_with": "made with",
 }
 """What entries of `StoredPolicy.training` are called; the others keep their names."""

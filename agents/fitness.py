@@ -152,7 +152,7 @@ class _HeldPowerMeter(_FairPowerMeter):
 
 
 class _RewardMeter(_Meter):
-    """The mean reward per decision of the agent flows, over all steps in which they take part."""
+    """The mean reward per step of the agent flows, over all steps in which they take part."""
 
     def __init__(self, scenarios: Sequence[Scenario], repeats: int, spec: EpisodeSpec) -> None:
         self._spec = spec

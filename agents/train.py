@@ -30,7 +30,7 @@ class TrainResult:
     Attributes:
         directory: the run's folder, for `bbrgym.agents.policy.load_agent`.
         steps: decisions learned from, of all flows and resumed parts together.
-        score: of the best evaluation since learning began, the mean reward per decision or what the learner maximises
+        score: of the best evaluation since learning began, the mean reward per step or what the learner maximises
             instead (`bbrgym.agents.callbacks.Learner.objective`); NaN if there was none.
         is_complete: whether `total_steps` were reached, and not the time limit.
         yardsticks: what is reached without training, if it was measured.

@@ -237,7 +237,7 @@ def _draw_curve(directory: Path, tracker: Tracker, yardsticks: Sequence[Yardstic
         )
     for each, dashes in zip(yardsticks, ((6, 2), (3, 2), (1, 1.5)), strict=False):
         drawn.append(axes.axhline(each.reward, color="#444444", linewidth=1.1, dashes=dashes, label=each.text))
-    axes.set(xlabel="steps (decisions of all flows)", ylabel="mean reward per decision", title=directory.name)
+    axes.set(xlabel="steps (decisions of all flows)", ylabel="mean reward per step", title=directory.name)
     axes.grid(alpha=0.3)
     figure.legend(handles=drawn, loc="outside lower center", ncols=2, frameon=False)
     tracker.log_figure(figure, "training_curve.png")

@@ -52,7 +52,7 @@ def policy_bytes(path: Path | str | None) -> bytes:
     """Return a policy as the controller `policy` runs it; cached until its files change.
 
     Args:
-        path: as for `read_policy`; None is the reference policy.
+        path: as for `read_policy`; None is the shipped policy.
 
     Raises:
         FileNotFoundError: there is no policy at `path`.

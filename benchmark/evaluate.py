@@ -167,7 +167,7 @@ def mean_of_episodes(results: pd.DataFrame) -> dict[str, float]:
 
 
 def episode_rewards(agent: Agent, trace: Trace) -> list[float]:
-    """Return each flow's mean reward per decision, by the reward that the agent was trained with.
+    """Return each flow's mean reward per step, by the reward that the agent was trained with.
 
     It is NaN for flows that no agent drives. Steps in which a flow is inactive count as 0, as in training.
     """

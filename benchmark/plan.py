@@ -271,7 +271,7 @@ class Competitor:
         algorithm: the controller of the flows that it drives; `agent` for an agent.
         parameters: the controller's parameters that differ from its defaults.
         agent: path of a trained run, for `bbrgym.agents.policy.load_agent`.
-        policy: such a path for the algorithm `policy`; None is the reference policy.
+        policy: such a path for the algorithm `policy`; None is the shipped policy.
         file: for the algorithm `file`: the path of a controller in C.
         server: for the algorithm `command`, as of `Flow`; so are the next two.
         client: see `server`.

@@ -64,7 +64,7 @@ class Flow:
         jitter_ms: upper limit of the random extra delay of each ACK on the return path, drawn uniformly from 0 to this,
             in ms. ACKs do not overtake each other, so those behind a late one arrive with it. Must be in [0, 10000].
         policy: for algorithm `policy`: the path of a training run or an agent's folder, read when an episode starts.
-            None is the reference policy, which is part of the package.
+            None is the shipped policy, which is part of the package.
         file: for algorithm `file`: the path of a controller in C, which the engine compiles, loads and runs with the
             rights of this process (docs/score.md).
         ecn: `classic` or `l4s` if the flow is ECN-capable: queues mark its packets instead of dropping them, and the
@@ -407,7 +407,7 @@ class Scenario:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 11
 
     def with_algorithm(self, algorithm: str, **parameters: float) -> Scenario:
-        """Return the scenario with `algorithm` on every flow; `policy` is then the reference policy."""
+        """Return the scenario with `algorithm` on every flow; `policy` is then the shipped policy."""
         driven = Flow(algorithm, parameters=parameters)
         driver = {name: getattr(driven, name) for name in DRIVER}
         return dataclasses.replace(self, flows=tuple(dataclasses.replace(flow, **driver) for flow in self.flows))

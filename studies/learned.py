@@ -1,4 +1,4 @@
-"""Compare the reference policy with what is simple.
+"""Compare the shipped policy with what is simple.
 
 In scenarios of its training distribution that no training drew, all agent flows run the policy, a constant backlog, the
 rule, the hand-made controller, a published algorithm, or a copy of the policy that a person can read

@@ -1,6 +1,6 @@
 """Train each learner for two and for ten minutes, and compare it with what is simple.
 
-Every training starts from random weights, on the scenarios, features and actions of the reference policy, with two
+Every training starts from random weights, on the scenarios, features and actions of the shipped policy, with two
 cores to itself: trainings run one after the other, and nothing else should run. Its last agent then drives all agent
 flows of the scenarios that judge the reference in `studies.learned`, and so does what is simple.
 """
@@ -200,7 +200,7 @@ def table(trained: Mapping[Training, Mapping[str, float]], simple: Mapping[str, 
             cells.append(f"{np.mean(reached):.3f} [{min(reached):.3f} {max(reached):.3f}] ({len(of)})" if of else "")
         rows.append([learner, *cells, f"{np.median(paces):,.0f}" if paces else ""])
     heads = [f"{minutes} minutes, mean [worst best] (seeds)" for minutes in MINUTES]
-    return page.table(["", *heads, "decisions per second"], rows, range(1, 2 + len(heads)))
+    return page.table(["", *heads, "steps per second"], rows, range(1, 2 + len(heads)))
 
 
 def above(trained: Mapping[Training, Mapping[str, float]], simple: Mapping[str, float]) -> str:

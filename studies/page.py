@@ -109,18 +109,28 @@ def write_blocks(path: Path, mark: str, blocks: Mapping[str, Sequence[str]], abs
     write_text(path, document)
 
 
-def with_block(document: str, name: str, block: str) -> str:
-    """Return a document with `block` between the lines `<!-- begin: name -->` and `<!-- end: name -->`.
+def with_block(
+    document: str, name: str, block: str, *, begin: str = "<!-- begin: {name} -->", end: str = "<!-- end: {name} -->"
+) -> str:
+    """Return a document with `block` between two lines, in Markdown `<!-- begin: name -->` and `<!-- end: name -->`.
+
+    Args:
+        document: a text with both lines.
+        name: of the block.
+        block: what is put between them.
+        begin: the first line, for files that are not Markdown.
+        end: the last line.
 
     Raises:
         ValueError: the document must have both marks, once each and in this order.
     """
-    begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
+    begin, end = begin.format(name=name), end.format(name=name)
     before, found_begin, rest = document.partition(begin)
     _, found_end, after = rest.partition(end)
     if not found_begin or not found_end or begin in after or end in before + after:
         raise ValueError(f"the document must have one line {begin} and after it one line {end}")
-    return f"{before}{begin}\n{block.strip()}\n{end}{after}"
+    inner = f"{block.strip()}\n" if block.strip() else ""
+    return f"{before}{begin}\n{inner}{end}{after}"
 
 
 def write_figure(figure: Figure, page: Path, name: str) -> str:

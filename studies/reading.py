@@ -1,4 +1,4 @@
-"""Read the reference policy: copies that a person can read, and what it does when something happens.
+"""Read the shipped policy: copies that a person can read, and what it does when something happens.
 
 In scenarios of its training distribution the policy drives all agent flows. Its decisions in ProbeBW are copied by
 least squares, on few features (each the one that lowers the error most) or on all, and by a regression tree (CART).

@@ -1,7 +1,7 @@
 """Make every page of docs/results that is not of this code yet: `make results`, or `python -m studies.results`.
 
 A page is of this code if it states the same hash: of the code of native and ns-3 (`bbrgym.benchmark.code`) and of the
-reference policy. Pages that take long come last. The studies keep
+shipped policy. Pages that take long come last. The studies keep
 their finished runs, so after an interrupt the same command goes on where it stopped. A study that fails does not keep
 the others from running.
 

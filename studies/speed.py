@@ -121,7 +121,7 @@ FLOWS_COST: Final = "Cost of a data packet among n flows (native, BBR, 2 Mbit/s 
 STEPS: Final = "Steps per second of one agent flow (50 ms RTT, buffer of 1 BDP)"
 VECTOR: Final = f"Steps per second of {VECTOR_SIZE} environments in native (12 Mbit/s, steps of 10 ms), in total"
 RESETS: Final = "Resets in ms"
-POLICY: Final = "A decision of the reference policy (in an engine)"
+POLICY: Final = "A decision of the shipped policy (in an engine)"
 EFFICIENCY: Final = "A benchmark of native runs on several workers"
 
 
@@ -335,7 +335,7 @@ def same_episode(
 def measure_vector(effort: Effort, seed: int) -> Samples:
     """Measure many environments of native in one process, with one thread and with two.
 
-    Each step by step; and whole rollouts in C++, with given actions and with the reference policy.
+    Each step by step; and whole rollouts in C++, with given actions and with the shipped policy.
     """
     steps, warmup_steps = max(10, round(200 * effort.scale)), round(_STARTUP_MS / 10.0)
     agent, scenario = load_agent(REFERENCE), _one_agent(12.0)
@@ -363,7 +363,7 @@ def measure_vector(effort: Effort, seed: int) -> Samples:
             calls: dict[str, Callable[[], object]] = {
                 "step by step": partial(_seconds, partial(envs.step, actions), steps),
                 "rollouts, given actions": partial(batch.rollout, given),
-                "rollouts, reference policy": partial(batch.rollout, 0.0 * given, agent.compiled),
+                "rollouts, shipped policy": partial(batch.rollout, 0.0 * given, agent.compiled),
             }
             for row, call in calls.items():
                 rows.setdefault(row, []).append(call)

@@ -129,6 +129,10 @@ class Study:
                 # A job at a time, for some are trainings that take hours.
                 measure(self.measured.work, left, self.ledger, executor, chunk_s=0, console=console, what=self.name)
 
+    def results(self) -> dict[str, Rows]:
+        """Return what is kept, of this or other code, by the names of the jobs."""
+        return {name: entry.rows for name, entry in self.ledger.load(self.jobs).items()}
+
     def render(self, *, has_figures: bool = False) -> str:
         """Return the page from what is kept, of this or other code; with figures, write these too.
 

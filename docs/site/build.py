@@ -1,4 +1,4 @@
-"""Build the documentation site in build/docs/site: `make docs`, or `python docs/site/build.py [--quick]`.
+"""Build the documentation site in build/docs/site: `make docs`, or `PYTHONPATH=. python docs/site/build.py [--quick]`.
 
 Its pages are those of docs/, the README and its neighbours, the notebooks with what they show, and what the code says
 of itself (`reference`). They are gathered in build/docs/pages, where links lead from page to page, and a link to a
@@ -49,6 +49,14 @@ CODE: Final = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 FORMULA: Final = re.compile(r"\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^\s$`][^$`\n]*)\$", re.DOTALL)
 """A formula in LaTeX, as GitHub and notebooks show it, outside of code."""
 CODE_OF_HTML: Final = re.compile(r"<(pre|code|script|style|textarea)\b.*?</\1>", re.DOTALL)
+GLOSSARY: Final = ROOT / "docs" / "glossary.md"
+EXPLAINED: Final = ("fair power", "yardstick", "regret", "backlog", "shipped policy", "step", "BDP", "Jain's index")
+"""Words of the glossary that are linked where a page uses them first."""
+PLAIN_TEXT: Final = re.compile(
+    r"(```.*?^```$|`[^`\n]+`|<[^>]*>|!?\[[^\]]*\]\([^)]*\)|^[#|:<\[].*$|^    .*$|^---\n.*?^---$|\$\$.*?\$\$)",
+    re.MULTILINE | re.DOTALL,
+)
+"""What is no running text: code, elements, links, headings, tables, settings, formulas."""
 NOT_TEXT: Final = {".npz", ".parquet", ".png", ".pyc", ".so"}
 LANGUAGES: Final = {".def": "cpp", ".h": "cpp", ".cc": "cpp", ".py": "python", ".yaml": "yaml", ".c": "c", ".md": "md"}
 
@@ -130,6 +138,7 @@ def gather(is_quick: bool) -> None:
             text = path.read_text(encoding="utf-8")
         if page in ("index.md", "playground.md") and PLAYGROUND.is_file():
             text = re.sub(r"\n(?=## |\| )", f"\n{PLAY}\n\n", text, count=1)  # before the first section or table
+        text = with_entries(text) if path == GLOSSARY else with_words(text, path)
         write(page, linked(with_lists(with_formulas(text, path)), path, page, pages))
     # Links of what the code says are as those of docs/: from the page's place in the site.
     for page, text in generated_pages(is_quick, PAGES).items():
@@ -180,9 +189,7 @@ def with_formulas(text: str, path: Path) -> str:
         is_block = formula["block"] is not None
         try:
             # Equations beside each other are one element each, so that they go to the next line where there is no room.
-            parts = [
-                converter.convert_with_local_state(part, displaystyle=is_block) for part in latex.split(r"\qquad")
-            ]
+            parts = [converter.convert_with_local_state(part, displaystyle=is_block) for part in latex.split(r"\qquad")]
         except LatexError as error:
             raise ValueError(f"{path}: {latex!r}: {error}") from error
         mathml = "".join(parts)
@@ -195,6 +202,39 @@ def with_formulas(text: str, path: Path) -> str:
 
     parts = CODE.split(text)
     return "".join(part if place % 2 else FORMULA.sub(shown, part) for place, part in enumerate(parts))
+
+
+def anchor(word: str) -> str:
+    """Return the anchor of a word of the glossary."""
+    return re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-")
+
+
+def with_entries(glossary: str) -> str:
+    """Return the glossary with an anchor at each of the words that pages link to.
+
+    Raises:
+        ValueError: it has no entry for one of them.
+    """
+    for word in EXPLAINED:
+        if f"\n| {word} |" not in glossary:
+            raise ValueError(f"{GLOSSARY} has no entry for {word!r}")
+        glossary = glossary.replace(f"\n| {word} |", f'\n| <span id="{anchor(word)}">{word}</span> |')
+    return glossary
+
+
+def with_words(text: str, path: Path) -> str:
+    """Return the text of a file with links to the glossary where it first uses a word that is explained there."""
+    glossary = os.path.relpath(GLOSSARY, path.parent)
+    for word in EXPLAINED:
+        use = re.compile(rf"(?<![\w/.-]){word}s?(?![\w/-])", re.IGNORECASE)
+        parts = PLAIN_TEXT.split(text)
+        for place in range(0, len(parts), 2):
+            link = rf"[\g<0>]({glossary}#{anchor(word)})"
+            parts[place], count = use.subn(link, parts[place], count=1)
+            if count:
+                break
+        text = "".join(parts)
+    return text
 
 
 def with_lists(text: str) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import inspect
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,15 +17,20 @@ from bbrgym.baselines import registry
 from bbrgym.benchmark import plots
 from bbrgym.benchmark.markdown import cell, table
 from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
-from bbrgym.benchmark.style import svg_text
+from bbrgym.benchmark.style import COLOURS, empty_figure, name_lines, styled, svg_text
 from bbrgym.envs import environment_ids
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.fields import FLOW_FIELDS, SCENARIO_FIELDS, Field
-from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec
+from bbrgym.envs.gym_env import DEFAULT_SCENARIO, BottleneckEnv, one_agent_spec
 from bbrgym.envs.named import named_scenario
 from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES
 from bbrgym.envs.reward import DEFAULT_TERMS, TERMS
+from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import simulate
+from matplotlib.figure import Figure
+
+from studies import ids, newcomer
+from studies.study import Study
 
 ROOT: Final = Path(__file__).parents[2]
 API: Final[dict[str, tuple[str, str]]] = {
@@ -197,20 +205,27 @@ def _configuration() -> str:
 
 
 def _environments() -> str:
-    rows = []
+    cards = []
     for id, arguments in environment_ids().items():
-        short, name = id.removeprefix("bbrgym/"), arguments.get("scenario")
-        rows.append([f"[{short}]({short}.md)", cell(_scenario(name)[0])])
+        short = ids.short(id)
+        text = _scenario(arguments.get("scenario"))[0].partition(". ")[0].rstrip(".")
+        cards.append(f"* [![]({short}-still.svg)]({short}.md)\n\n    [**{short}**]({short}.md)\n\n    {text}.")
     return _page(
         "# Every id",
-        "Each is an environment for `gymnasium.make`. [Environments](../environments.md) says what all have.",
-        table(["bbrgym/…", "what it is"], rows),
+        "Each is an environment for `gymnasium.make`. [Environments](../environments.md) says what all have. The "
+        "pictures show an episode with `bbr` in the agent's place: the throughput of its flow (blue) and of the others.",
+        f'<div class="ids" markdown>\n\n{_paragraphs(cards)}\n\n</div>',
+        "[What is simple reaches](../results/ids.md) compares the ids.",
     )
 
 
+def _paragraphs(blocks: Iterable[str]) -> str:
+    return "\n\n".join(blocks)
+
+
 def _environment(id: str, arguments: dict[str, Any], is_quick: bool, folder: Path) -> str:
-    """Return the page of an id, and draw its picture."""
-    short = id.removeprefix("bbrgym/")
+    """Return the page of an id, and draw its pictures."""
+    short = ids.short(id)
     name = arguments.get("scenario")
     spec = one_agent_spec(DEFAULT_SCENARIO if name is None else name, "bbr")
     text, plain = _scenario(name)
@@ -228,23 +243,109 @@ def _environment(id: str, arguments: dict[str, Any], is_quick: bool, folder: Pat
         "step": f"{spec.step_ms:g} ms",
         "episode": f"{spec.max_episode_steps or 'a drawn number of'} steps",
     }
+    scenario = spec.sample(np.random.default_rng(1)).with_agents_as("bbr")
+    drawn = folder / "environments"
+    drawn.mkdir(parents=True, exist_ok=True)
+    (drawn / f"{short}-still.svg").write_text("<svg/>" if is_quick else svg_text(_still(scenario)), "utf-8")
     parts = [
         f"# {short}",
         text,
-        f'```python\nenv = gymnasium.make("{id}")\n```',
+        f"```python\nimport bbrgym\nimport gymnasium\nimport torch\n\ntorch.set_num_threads(1)\n"
+        f'env = gymnasium.make("{id}")\n```',
+        "One thread makes a plain training loop faster: networks this small gain nothing from more "
+        "([the fastest loop](../recipes.md#the-fastest-loop)).",
+        f"![Throughput of each flow, and the queue, over time]({short}-still.svg)",
+        f"An episode with `bbr` in the agent's place. {scenario.describe()}",
+        "## What is simple reaches",
+        *_reached(id, is_quick, drawn),
+        "## Defaults",
         table(["what", "default"], map(list, facts.items())),
+        "## The scenario",
+        f"```yaml\n{plain}```",
+        _docstring(),
     ]
-    if not is_quick:
-        scenario = spec.sample(np.random.default_rng(1)).with_agents_as("bbr")
-        picture = folder / "environments" / f"{short}.svg"
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        picture.write_text(svg_text(plots.throughput_over_time(simulate(scenario))), "utf-8")
-        parts += [
-            f"![Throughput of each flow over time]({short}.svg)",
-            f"An episode with `bbr` in the agent's place. {scenario.describe()}",
-        ]
-    parts += ["## What a first training reaches", *_newcomer(short), "## The scenario", f"```yaml\n{plain}```"]
     return _page(*parts)
+
+
+@styled
+def _still(scenario: Scenario) -> Figure:
+    """Return a picture of a run: the throughput of the flows above the queue."""
+    return plots.over_time({"": simulate(scenario)}, ("throughput_mbps", "link_queue_mean_ms"))
+
+
+@cache
+def _measured(study: str) -> Mapping[str, Any]:
+    return Study(study).results()
+
+
+def _reached(id: str, is_quick: bool, folder: Path) -> list[str]:
+    """Return what drives the agent of an id and its mean reward, as a table and as a picture."""
+    same = "bbrgym/Default-v1" if id == "bbrgym/Bottleneck-v1" else id
+    simple = ids.simple(same, _measured("ids"))
+    trainings = {
+        job: _measured("newcomer")[job.name]
+        for job in newcomer.jobs()
+        if job.id == same and job.name in _measured("newcomer")
+    }
+    rows = [
+        ["`bbr`", simple.bbr, ""],
+        ["the best constant action", *simple.constant],
+        ["the best algorithm", *simple.algorithm],
+        ["the shipped policy", simple.policy, ""],
+        ["the action 0", simple.zero, "0,0"],
+        ["random actions", simple.random, ""],
+    ]
+    for learner, steps in newcomer.STEPS.items():
+        ends = [rows[-1]["reward"] for job, rows in trainings.items() if job.learner == learner]
+        if ends:
+            rows.append([f"{learner} of {steps:,} steps", np.mean(ends), f"{min(ends):.3f} to {max(ends):.3f}"])
+    shown = [[who, f"{reward:.3f}", what] for who, reward, what in rows if np.isfinite(reward)]
+    parts = [
+        "The mean reward per step in the same six episodes ([all ids](../results/ids.md)); 0 is the best there is. "
+        "The trainings are Stable-Baselines3's with its default settings ([newcomer](../results/newcomer.md)).",
+        table(["who drives", "reward", "which, or worst and best seed"], shown, [1]),
+    ]
+    if trainings:
+        short = ids.short(id)
+        curve = "<svg/>" if is_quick else svg_text(_curves(simple, trainings))
+        (folder / f"{short}-curves.svg").write_text(curve, "utf-8")
+        parts.append(f"![Learning curves beside bbr, the best constant and the best algorithm]({short}-curves.svg)")
+    else:
+        parts.append("No training is measured here.")
+    return parts
+
+
+@styled
+def _curves(simple: ids.Simple, trainings: Mapping[newcomer.Training, Any]) -> Figure:
+    """Return the learning curves of an id, one line per seed, and dashed lines of what is simple."""
+    figure = empty_figure(2.8)
+    axes = figure.subplots()
+    seen: set[str] = set()
+    for colour, learner in zip(COLOURS, newcomer.STEPS, strict=False):
+        for job, rows in trainings.items():
+            if job.learner == learner:
+                steps, rewards = np.array([(row["decisions"], row["reward"]) for row in rows]).T
+                label = learner if learner not in seen else f"_{job.seed}"
+                seen.add(learner)
+                axes.plot(steps / 1000, rewards, color=colour, linewidth=0.9, label=label)
+    lines = {
+        "bbr": (simple.bbr, "#000000"),
+        f"constant {simple.constant[1]}": (simple.constant[0], "#666666"),
+        simple.algorithm[1]: (simple.algorithm[0], "#882255"),
+    }
+    end = max(newcomer.STEPS.values()) / 1000
+    for name, (reward, colour) in lines.items():
+        axes.plot([0, end], [reward, reward], "--", color=colour, linewidth=1.0, label=name)
+    axes.set(xlabel="thousand steps", ylabel="mean reward per step", xlim=(0, end))
+    name_lines(figure)
+    return figure
+
+
+def _docstring() -> str:
+    """Return what the environment says of itself, as a part of a page."""
+    text = (inspect.getdoc(BottleneckEnv) or "").partition("\nArgs:\n")[0]
+    text = re.sub(r"^##", "###", text.partition("\n\n")[2], flags=re.MULTILINE)
+    return f"## The environment\n\n{text}"
 
 
 def _scenario(name: str | None) -> tuple[str, str]:
@@ -264,19 +365,3 @@ def _scenario(name: str | None) -> tuple[str, str]:
         "[Papers](../results/papers.md) has the experiments.",
         yaml.safe_dump(named_scenario(name), sort_keys=False),
     )
-
-
-def _newcomer(short: str) -> list[str]:
-    """Return what docs/results/newcomer.md says of an id."""
-    lines = (ROOT / "docs" / "results" / "newcomer.md").read_text("utf-8").splitlines()
-    rows = [[one.strip() for one in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    found = [row for row in rows if row[0] == short]
-    if not found:
-        return ["Not measured yet ([newcomer](../results/newcomer.md))."]
-    return [
-        'Stable-Baselines3 with its default settings works, `PPO("MlpPolicy", env).learn(200_000)`: these are mean '
-        "rewards per decision, with the worst seed, the best constant action and algorithm in brackets "
-        "([newcomer](../results/newcomer.md)).",
-        table(["who drives", "reward"], list(zip(rows[0][1:], found[0][1:], strict=True))),
-        "![Learning curves of each id; dashed: bbr](../results/newcomer/curves.png)",
-    ]

@@ -19,6 +19,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bbrgym.addresses import with_pages
 from bbrgym.baselines import registry
 from bbrgym.checks import check_integer, check_name, check_number, read_parameters
 from bbrgym.conf import choices
@@ -89,7 +90,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     try:
         check_name("command", given[0], COMMANDS)
     except ValueError as error:
-        print(f"bbrgym: {error}", file=sys.stderr)
+        print(with_pages(f"bbrgym: {error}"), file=sys.stderr)
         return 2
     command = COMMANDS[given[0]]
 
@@ -98,7 +99,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
     def run() -> int:
         if any(argument in ("-h", "--help") for argument in rest):
-            print(help_text(given[0], rest))
+            print(with_pages(help_text(given[0], rest)))
             return 0
         for place, argument in enumerate(rest):
             if (key := _key_of_latest(given[0], argument)) is not None:

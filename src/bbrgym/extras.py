@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import Final
 
+from bbrgym.addresses import how_to_install
+
 _DISTRIBUTIONS: Final = {"upath": "universal-pathlib", "zmq": "pyzmq", "google.protobuf": "protobuf"}
 """{import name: distribution} of the packages that are called something else."""
 
@@ -55,7 +57,7 @@ def extra_of(package: str) -> str | None:
 def _missing(purpose: str, package: str) -> ModuleNotFoundError:
     extra = extra_of(package)
     what = f"bbrgym[{extra}]" if extra else package
-    return ModuleNotFoundError(f"{purpose} needs {package}: pip install '{what}'", name=package)
+    return ModuleNotFoundError(f"{purpose} needs {package}: {how_to_install(what)}", name=package)
 
 
 def _normalised(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The study of what the reference policy learned: its jobs, and what its page says of their results."""
+"""The study of what the shipped policy learned: its jobs, and what its page says of their results."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -32,7 +32,7 @@ def test_a_run_prints_every_table_and_the_page_has_the_same(
     assert speed.main(["--quick"]) == 0
     written = str(speed.view({"speed": kept[0]}, lambda name, draw: name)["tables"])
     assert capsys.readouterr().out.strip() == written
-    for row in ("ns-3, 12 Mbit/s, 100 ms", "10 flows", "rollouts, reference policy", "local, 2 workers"):
+    for row in ("ns-3, 12 Mbit/s, 100 ms", "10 flows", "rollouts, shipped policy", "local, 2 workers"):
         assert f"| {row} |" in written
     assert "* repetitions: 1 in " in written
     assert "nan" not in written

@@ -92,7 +92,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, float]]:
-    """What a flow of the reference policy measured in a native run."""
+    """What a flow of the shipped policy measured in a native run."""
     flows = (Flow("policy", rtt_ms=30), Flow("cubic", rtt_ms=30, start_s=4))
     scenario = Scenario(rate_mbps=12, buffer_bdp=4, loss=0.001, duration_s=15, flows=flows)
     trace = simulate(scenario, engine="native", seed=1, step_ms=100)
