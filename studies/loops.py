@@ -31,6 +31,8 @@ COUNT: Final = 16
 """Environments at once."""
 LENGTH: Final = 256
 """Steps of each environment in a rollout."""
+TRAINED: Final = 1024
+"""Steps of a training."""
 LEAST_S: Final = 2.0
 """A measurement is as long."""
 
@@ -92,21 +94,21 @@ def shared() -> float:
     return pace(advance)
 
 
-def rollout() -> float:
-    """Make whole rollouts with the shipped policy's network."""
+def rollout(has_network: bool) -> float:
+    """Make whole rollouts in C++, with given actions or with the shipped policy's network."""
     from bbrgym.agents.policy import load_agent
     from bbrgym.baselines.policy_file import REFERENCE
     from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
     agent = load_agent(REFERENCE)
-    spec = EpisodeSpec(SCENARIO, engine="native", observation=agent.spec.observation, action=agent.spec.action)
-    envs = SharedPolicyVecEnv(spec, COUNT)
+    parts = {"observation": agent.spec.observation, "action": agent.spec.action} if has_network else {}
+    envs = SharedPolicyVecEnv(EpisodeSpec(SCENARIO, engine="native", **parts), COUNT)
     envs.seed(1)
     envs.reset()
     noise = np.zeros((LENGTH, COUNT, 2), np.float32)
 
     def advance() -> int:
-        envs.rollout(noise, agent.compiled)
+        envs.rollout(noise, agent.compiled if has_network else None)
         return LENGTH * COUNT
 
     return pace(advance)
@@ -128,9 +130,9 @@ def learn(threads: int, count: int) -> float:
         torch.set_num_threads(threads)
     several = EpisodeSpec(SCENARIO, engine="native")
     env = gymnasium.make(ID) if count == 1 else SharedPolicyVecEnv(several, count)
-    model = PPO("MlpPolicy", env, n_steps=2048 // count, seed=1, device="cpu")
+    model = PPO("MlpPolicy", env, n_steps=TRAINED // count, seed=1, device="cpu")
     began = time.monotonic()
-    model.learn(4096)
+    model.learn(TRAINED)
     return model.num_timesteps / (time.monotonic() - began)
 
 
@@ -142,7 +144,8 @@ WAYS: Final[Mapping[str, Callable[[], float]]] = {
     "one environment, given actions": one,
     f"`make_vec` of {COUNT}, given actions": vector,
     f"`SharedPolicyVecEnv` of {COUNT}, `step`": shared,
-    f"`SharedPolicyVecEnv` of {COUNT}, `rollout` with a network": rollout,
+    f"`SharedPolicyVecEnv` of {COUNT}, `rollout` with given actions": lambda: rollout(has_network=False),
+    f"`SharedPolicyVecEnv` of {COUNT}, `rollout` with the shipped policy": lambda: rollout(has_network=True),
 }
 """What is measured: training first, then the environments alone."""
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import yaml
+from matplotlib.figure import Figure
 
 from bbrgym import cli, conf
 from bbrgym.baselines import registry
@@ -27,8 +28,6 @@ from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES
 from bbrgym.envs.reward import DEFAULT_TERMS, TERMS
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import simulate
-from matplotlib.figure import Figure
-
 from studies import ids, newcomer
 from studies.study import Study
 
@@ -213,7 +212,7 @@ def _environments() -> str:
     return _page(
         "# Every id",
         "Each is an environment for `gymnasium.make`. [Environments](../environments.md) says what all have. The "
-        "pictures show an episode with `bbr` in the agent's place: the throughput of its flow (blue) and of the others.",
+        "pictures show an episode with `bbr` in the agent's place.",
         f'<div class="ids" markdown>\n\n{_paragraphs(cards)}\n\n</div>',
         "[What is simple reaches](../results/ids.md) compares the ids.",
     )

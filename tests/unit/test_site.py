@@ -64,6 +64,7 @@ def test_every_environment_has_a_page(build: ModuleType) -> None:
     ids = {id.removeprefix("bbrgym/") for id in gymnasium.registry if re.match(r"bbrgym/\w+-v1$", id)}
     assert {page.stem for page in (build.PAGES / "environments").glob("*.md")} == ids | {"index"}
     assert "best constant" in (build.PAGES / "environments" / "Duel-v1.md").read_text()
+    assert "Action Space" in (build.PAGES / "environments" / "Duel-v1.md").read_text()
 
 
 def test_the_playground_of_the_site_links_to_the_site(build: ModuleType) -> None:
@@ -71,3 +72,42 @@ def test_the_playground_of_the_site_links_to_the_site(build: ModuleType) -> None
     assert '<meta name="docs" content="../">' in build.with_docs(source)
     with pytest.raises(ValueError, match="make playground"):
         build.with_docs("an older page")
+
+
+
+def test_formulas_are_mathml_and_code_stays(build: ModuleType, tmp_path: Path) -> None:
+    shown = build.with_formulas(
+        "A $x_1$ costs `$5`.\n\n$$a\\qquad\\text{max\\_x}$$\n\n```sh\n$ echo $HOME$\n```\n", SITE
+    )
+    assert shown.count("<math") == 3  # equations beside each other are two
+    assert "`$5`" in shown
+    assert "$ echo $HOME$" in shown
+    with pytest.raises(ValueError, match=r"\\nosuch"):
+        build.with_formulas(r"$$\nosuch{x}$$", SITE)
+    (tmp_path / "good.html").write_text("<pre>$$x$$</pre><code>$5</code> <math>x</math>")
+    build.check_formulas(tmp_path)
+    (tmp_path / "bad.html").write_text("<p>$$x$$</p>")
+    with pytest.raises(ValueError, match=r"bad\.html shows a formula"):
+        build.check_formulas(tmp_path)
+
+
+def test_no_page_of_the_site_has_a_formula_in_latex(build: ModuleType) -> None:
+    for page in build.PAGES.rglob("*.md"):
+        if "source" not in page.parts:
+            text = build.CODE.sub("", page.read_text())
+            assert "$$" not in text, page
+
+
+def test_a_word_of_the_glossary_is_linked_where_it_is_used_first(build: ModuleType) -> None:
+    text = "# Regret\n\n`regret` of [a regret](x.md), the regret and the regret.\n"
+    linked = build.with_words(text, SITE.parent / "results" / "x.md")
+    assert linked == text.replace("the regret and", "the [regret](../glossary.md#regret) and")
+    assert 'id="fair-power"' in (build.PAGES / "glossary.md").read_text()
+    with pytest.raises(ValueError, match="no entry for 'fair power'"):
+        build.with_entries("| word | meaning |\n")
+
+
+def test_a_list_after_a_paragraph_is_a_list(build: ModuleType) -> None:
+    assert build.with_lists("Sources\n* one\n* two\n") == "Sources\n\n* one\n* two\n"
+    for same in ("* one\n* two\n", "| a |\n* b\n", "```\na\n* b\n```\n"):
+        assert build.with_lists(same) == same
