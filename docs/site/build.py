@@ -53,7 +53,8 @@ GLOSSARY: Final = ROOT / "docs" / "glossary.md"
 EXPLAINED: Final = ("fair power", "yardstick", "regret", "backlog", "shipped policy", "step", "BDP", "Jain's index")
 """Words of the glossary that are linked where a page uses them first."""
 PLAIN_TEXT: Final = re.compile(
-    r"(```.*?^```$|`[^`\n]+`|<[^>\n]*>|!?\[[^\]]*\]\([^)\n]*\)|^(?:[#|:<]|    )[^\n]*$|^---\n.*?^---$|\$\$.*?\$\$|\$[^\s$][^$\n]*\$)",
+    r"(```.*?^```$|`[^`\n]+`|<[^>\n]*>|!?\[[^\]]*\]\([^)\n]*\)|^(?:[#|:<]|    )[^\n]*$|^---\n.*?^---$"
+    r"|\$\$.*?\$\$|\$[^\s$][^$\n]*\$)",
     re.MULTILINE | re.DOTALL,
 )
 """What is no running text: code, elements, links, headings, tables, settings, formulas."""

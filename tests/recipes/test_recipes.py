@@ -51,6 +51,19 @@ class Client:
     packages: tuple[str, ...]
 
 
+class TestFastestLoop(Client):
+    title = "The fastest loop"
+    packages = ("gymnasium",)
+
+    def test_rollout(self, recipe: Recipe) -> None:
+        """SharedPolicyVecEnv.rollout with the shipped policy."""
+        pytest.importorskip("stable_baselines3", reason="needs stable_baselines3: make clients")
+        (rolls,) = recipe.python
+        rollout = recipe.run_python(rolls)["rollout"]
+        assert rollout.rewards.shape == (256, 16)
+        assert np.isfinite(rollout.rewards).all()
+
+
 class TestGymnasium(Client):
     title = "Gymnasium wrappers"
     packages = ("gymnasium",)
