@@ -25,6 +25,8 @@ from math_core import LatexError, LatexToMathML
 from nbclient import NotebookClient
 from reference import generated_pages
 
+from bbrgym.addresses import addresses
+
 ROOT: Final = Path(__file__).parents[2]
 OUT: Final = ROOT / "build" / "docs"
 PAGES: Final = OUT / "pages"
@@ -71,7 +73,9 @@ def main() -> int:
     gather(is_quick)
     settings = SETTINGS.read_text(encoding="utf-8").partition("\nnav:\n")
     nav = navigation(yaml.safe_load(f"nav:\n{settings[2]}")["nav"])
-    (OUT / "mkdocs.yml").write_text(settings[0] + "\n" + yaml.safe_dump({"nav": nav}, sort_keys=False), "utf-8")
+    public = {"site_url": addresses()["site"], "repo_url": addresses()["repository"]}
+    made = {"nav": nav} | {key: address for key, address in public.items() if address}
+    (OUT / "mkdocs.yml").write_text(settings[0] + "\n" + yaml.safe_dump(made, sort_keys=False), "utf-8")
     for name in ("extra.css", WORKER):
         shutil.copy(SETTINGS.with_name(name), PAGES)
     zensical = Path(sys.executable).with_name("zensical")
@@ -289,7 +293,18 @@ def notebook_text(path: Path, page: Path, is_run: bool) -> str:
                 parts.append(data["text/markdown"])
             elif "text/plain" in data:
                 parts.append(f"```text\n{data['text/plain']}\n```")
+    if link := colab(path, addresses()["repository"]):
+        title, _, rest = parts[0].partition("\n")
+        parts[0] = f"{title}\n\n{link}\n{rest}"
     return "\n\n".join(parts) + "\n"
+
+
+def colab(notebook: Path, repository: str) -> str:
+    """Return a link that opens a notebook in Colab; empty unless the repository is on GitHub."""
+    found = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)/?", repository)
+    place = notebook.relative_to(ROOT).as_posix()
+    address = f"https://colab.research.google.com/github/{found[1]}/blob/main/{place}" if found else ""
+    return f"[Open in Colab]({address})" if address else ""
 
 
 def navigation(entries: Iterable[Any]) -> list[Any]:

@@ -111,3 +111,12 @@ def test_a_list_after_a_paragraph_is_a_list(build: ModuleType) -> None:
     assert build.with_lists("Sources\n* one\n* two\n") == "Sources\n\n* one\n* two\n"
     for same in ("* one\n* two\n", "| a |\n* b\n", "```\na\n* b\n```\n"):
         assert build.with_lists(same) == same
+
+
+def test_a_notebook_opens_in_colab_where_its_repository_is_public(build: ModuleType) -> None:
+    notebook = build.ROOT / "notebooks" / "01_first_flow.ipynb"
+    link = build.colab(notebook, "https://github.com/owner/name")
+    assert link == (
+        "[Open in Colab](https://colab.research.google.com/github/owner/name/blob/main/notebooks/01_first_flow.ipynb)"
+    )
+    assert build.colab(notebook, "") == build.colab(notebook, "https://example.org/owner/name") == ""
