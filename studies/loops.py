@@ -101,8 +101,10 @@ def rollout(has_network: bool) -> float:
     from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
     agent = load_agent(REFERENCE)
-    parts = {"observation": agent.spec.observation, "action": agent.spec.action} if has_network else {}
-    envs = SharedPolicyVecEnv(EpisodeSpec(SCENARIO, engine="native", **parts), COUNT)
+    spec = EpisodeSpec(SCENARIO, engine="native")
+    if has_network:
+        spec = EpisodeSpec(SCENARIO, engine="native", observation=agent.spec.observation, action=agent.spec.action)
+    envs = SharedPolicyVecEnv(spec, COUNT)
     envs.seed(1)
     envs.reset()
     noise = np.zeros((LENGTH, COUNT, 2), np.float32)
@@ -133,7 +135,7 @@ def learn(threads: int, count: int) -> float:
     model = PPO("MlpPolicy", env, n_steps=TRAINED // count, seed=1, device="cpu")
     began = time.monotonic()
     model.learn(TRAINED)
-    return model.num_timesteps / (time.monotonic() - began)
+    return TRAINED / (time.monotonic() - began)
 
 
 WAYS: Final[Mapping[str, Callable[[], float]]] = {

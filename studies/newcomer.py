@@ -104,7 +104,8 @@ def work(job: Training) -> Rows:
 
 def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
     """Return the table of what is measured, in how many ids each learner is above what is simple, and the curves."""
-    baselines = {id: simple(id, Study("ids").results()) for id in ids()}
+    kept = Study("ids").results()
+    baselines = {id: simple(id, kept) for id in ids()}
     found = {job: results[job.name] for job in jobs() if job.name in results}
     rewards, above = table(baselines, {job: rows[-1]["reward"] for job, rows in found.items()})
     return {"rewards": rewards, "above": above, "curves": figure("curves", partial(curves, baselines, found))}

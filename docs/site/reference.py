@@ -286,18 +286,18 @@ def _reached(id: str, is_quick: bool, folder: Path) -> list[str]:
         for job in newcomer.jobs()
         if job.id == same and job.name in _measured("newcomer")
     }
-    rows = [
-        ["`bbr`", simple.bbr, ""],
-        ["the best constant action", *simple.constant],
-        ["the best algorithm", *simple.algorithm],
-        ["the shipped policy", simple.policy, ""],
-        ["the action 0", simple.zero, "0,0"],
-        ["random actions", simple.random, ""],
+    rows: list[tuple[str, float, str]] = [
+        ("`bbr`", simple.bbr, ""),
+        ("the best constant action", *simple.constant),
+        ("the best algorithm", *simple.algorithm),
+        ("the shipped policy", simple.policy, ""),
+        ("the action 0", simple.zero, "0,0"),
+        ("random actions", simple.random, ""),
     ]
     for learner, steps in newcomer.STEPS.items():
-        ends = [rows[-1]["reward"] for job, rows in trainings.items() if job.learner == learner]
+        ends = [curve[-1]["reward"] for job, curve in trainings.items() if job.learner == learner]
         if ends:
-            rows.append([f"{learner} of {steps:,} steps", np.mean(ends), f"{min(ends):.3f} to {max(ends):.3f}"])
+            rows.append((f"{learner} of {steps:,} steps", float(np.mean(ends)), f"{min(ends):.3f} to {max(ends):.3f}"))
     shown = [[who, f"{reward:.3f}", what] for who, reward, what in rows if np.isfinite(reward)]
     parts = [
         "The mean reward per step in the same six episodes ([all ids](../results/ids.md)); 0 is the best there is. "
