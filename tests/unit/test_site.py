@@ -74,7 +74,6 @@ def test_the_playground_of_the_site_links_to_the_site(build: ModuleType) -> None
         build.with_docs("an older page")
 
 
-
 def test_formulas_are_mathml_and_code_stays(build: ModuleType, tmp_path: Path) -> None:
     shown = build.with_formulas(
         "A $x_1$ costs `$5`.\n\n$$a\\qquad\\text{max\\_x}$$\n\n```sh\n$ echo $HOME$\n```\n", SITE
