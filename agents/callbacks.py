@@ -262,7 +262,7 @@ class Callbacks:
         above = " and ".join(each.kind for each in self._yardsticks if reward > each.reward)
         self._console.print(
             f"{steps} steps: evaluation {name.replace('_', ' ')} {score:.3f}"
-            f"{f' (reward per decision {reward:.3f})' if objective else ''}, utilisation "
+            f"{f' (reward per step {reward:.3f})' if objective else ''}, utilisation "
             f"{metrics['eval/utilisation']:.0%}, queue {metrics['eval/queue_ms']:.1f} ms{', best' if is_best else ''}"
             f"{f', above {above}' if above else ''}",
             highlight=False,

@@ -157,7 +157,7 @@ def _measure(measure: Measure | None, spec: EpisodeSpec, episodes: int, console:
         return ()
     if found:
         console.print(
-            f"yardsticks, reward per decision in the {episodes} evaluation episodes: "
+            f"yardsticks, reward per step in the {episodes} evaluation episodes: "
             + ", ".join(each.text for each in found),
             highlight=False,
             soft_wrap=True,

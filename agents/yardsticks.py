@@ -19,7 +19,7 @@ class Yardstick:
     Attributes:
         kind: of `KINDS`.
         what: the name of the algorithm, or the action.
-        reward: mean reward per decision in the evaluation episodes, as `eval/reward` is.
+        reward: mean reward per step in the evaluation episodes, as `eval/reward` is.
     """
 
     kind: str

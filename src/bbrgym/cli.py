@@ -330,7 +330,7 @@ def _beside_yardsticks(result: TrainResult, reward: float | None, learner: str) 
         place = f"above {' and '.join(above)}, below {' and '.join(below)}"
     else:
         place = f"{'above' if above else 'below'} all of them"
-    lines = [f"Reward per decision: the agent {reward:.3f}, {shown}; it is {place}"]
+    lines = [f"Reward per step: the agent {reward:.3f}, {shown}; it is {place}"]
     if "bbr" in below and learner != "cma":
         lines.append("After two minutes agent=cma is ahead of ppo and sac on scenario=train: docs/results/learners.md")
     elif below:
