@@ -40,7 +40,7 @@ test: setup
 test-all: setup
 	$(BIN)/python -m pytest -m ''
 
-check: setup
+check: setup $(VENV)/.docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
