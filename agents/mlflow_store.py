@@ -99,9 +99,9 @@ def ui_page(root: Path | str | None) -> str:
     Raises:
         Exception: of any kind, if the store cannot be read.
     """
+    uri = store_uri(root)
     from mlflow import MlflowClient
 
-    uri = store_uri(root)
     client = MlflowClient(tracking_uri=uri, registry_uri=uri)
     kind = "workflowType=machine_learning"  # otherwise the first page is that of language models
     experiment = client.get_experiment_by_name("train")

@@ -75,8 +75,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         capsys.readouterr().out
     )
     session_of(tmp_path / "a.onnx")
-    assert main(["export", str(tmp_path)]) == 1
-    assert "give an agent" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["export", str(tmp_path)])
+    assert "FILE" in capsys.readouterr().err
     assert main(["export", str(tmp_path / "run"), str(tmp_path / "a.pb")]) == 1
     assert main(["export", str(tmp_path / "nowhere"), str(tmp_path / "b.onnx")]) == 1
     assert "there is no such folder" in capsys.readouterr().err

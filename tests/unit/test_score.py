@@ -295,7 +295,10 @@ def test_yardsticks_have_a_score_and_tell_their_progress(
     assert found.value_of(found.name).value == pytest.approx(found.value.value)
 
 
-def test_a_scenario_is_replayed_flow_by_flow(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_scenario_is_replayed_flow_by_flow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "120")
     assert main(["score", "cubic", "--seed", "1", "--only", "typical-02"]) == 0
     printed = capsys.readouterr().out
     assert "typical-02: " in printed
