@@ -25,9 +25,8 @@ from bbrgym.benchmark.style import COLOURS, MARKERS, Mark, empty_figure, name_li
 from bbrgym.files import write_json
 from bbrgym.interruption import run_interruptible
 from studies import page
-from studies.study import PAGES
 
-CARD: Final = PAGES.parent / "policy.md"
+CARD: Final = page.RESULTS.parent / "policy.md"
 LICENCE: Final = "MIT"
 """Of the reference, as of everything here."""
 FIRST: Final = "RUN/final"
@@ -115,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         parser.error(str(error))
     if runs := trainings(options.runs):
-        page.write_figure(curves(runs), PAGES / "learned.md", "curves")
+        page.write_figure(curves(runs), page.RESULTS / "learned.md", "curves")
         print(ends(runs))
     return 0
 

@@ -1,39 +1,40 @@
-"""Measure how closely the native engine agrees with ns-3: `python -m studies.agreement [--write FILE]`.
+"""Measure how closely the native engine agrees with ns-3.
 
-All engines simulate a grid of scenarios (`grid`) with the same seeds, as benchmarks in runs/benchmark/agreement, so an
-interrupted command can be resumed. Each difference above its limit gets a cause by a rule (`cause`).
+All engines simulate a grid of scenarios (`grid`) with the same seeds. Each difference above its limit gets a cause by a
+rule (`cause`).
 """
 
 from __future__ import annotations
 
+import json
 import math
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
+from matplotlib.figure import Figure
 
-from bbrgym import Flow, Scenario
-from bbrgym.benchmark.run import run_benchmark
-from bbrgym.cli import BENCHMARKS
-from bbrgym.interruption import SAME_COMMAND, run_interruptible
+from bbrgym import Flow, Scenario, make_engine, simulate
+from bbrgym.benchmark.code import code_hash, metrics_hash
+from bbrgym.benchmark.ledger import Rows
+from bbrgym.benchmark.metrics import measure
+from bbrgym.benchmark.style import SMALL, panels, styled
 from studies import page
-from studies.command import check_failures
 
-MARK: Final = "studies/agreement.py"
 NOT_EXPLAINED: Final = "not explained"
 
 SEEDS: Final = (1, 2, 3)
 NEIGHBOURS: Final = tuple(range(1000, 1012))
 """Seeds of the runs that show how far chance alone moves a value (`neighbour`)."""
 WARMUP: Final = 0.25
+STEP_MS: Final = 100.0
 COUNT: Final = 64
 NATIVE: Final = "native"
 REFERENCES: Final = {"ns3": "ns-3's TCP", "ns3-quic": "native's transport over UDP in ns-3"}
@@ -342,153 +343,325 @@ def _in_terms(metric: Metric, size: float) -> str:
     return f"{100 * size:.1f} %" if metric.is_relative else f"{100 * size:.1f} points"
 
 
-def compare_grid(scenarios: Mapping[str, Scenario], root: Path, console: Console) -> list[Compared]:
-    """Simulate every scenario in all engines, and its neighbours in native."""
-    runs = {engine: _run(engine, scenarios, seeds=SEEDS, root=root, console=console) for engine in ENGINES}
-    near = _run_neighbours(NATIVE, scenarios, root, console)
-    return [
-        Compared(name, scenario, {engine: of_engine[name] for engine, of_engine in runs.items()}, near[name])
-        for name, scenario in scenarios.items()
-    ]
+@dataclass(frozen=True)
+class GridRun:
+    """A run of a scenario of the grid, or of a neighbour of it, in an engine."""
+
+    scenario_name: str
+    engine: str
+    seed: int
+
+    @property
+    def is_neighbour(self) -> bool:
+        """Whether a neighbour of the scenario runs (`neighbour`)."""
+        return self.seed in NEIGHBOURS
+
+    @property
+    def scenario(self) -> Scenario:
+        """What is simulated."""
+        scenario = _grid()[self.scenario_name]
+        return neighbour(scenario, self.seed) if self.is_neighbour else scenario
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls it."""
+        return f"{self.scenario_name}/{self.engine}/{'neighbour ' * self.is_neighbour}{self.seed}"
+
+    @property
+    def code(self) -> str:
+        """The hash of what decides its result."""
+        decides = [self.scenario.to_dict(), self.seed, WARMUP, STEP_MS, metrics_hash()]
+        return code_hash(ENGINES[self.engine], also=json.dumps(decides))
 
 
-def settle(compared: Sequence[Compared], root: Path, console: Console) -> list[Compared]:
-    """Simulate the neighbours in the other engines too, where a difference from ns-3's TCP is otherwise unexplained."""
-    open_ones = {
-        one.name: one.scenario
-        for one in compared
+@cache
+def _grid() -> Mapping[str, Scenario]:
+    return grid()
+
+
+def jobs() -> list[GridRun]:
+    """Return every scenario in every engine, and its neighbours in native."""
+    runs = [GridRun(name, engine, seed) for engine in (NATIVE, *REFERENCES) for name in _grid() for seed in SEEDS]
+    return [*runs, *(GridRun(name, NATIVE, seed) for name in _grid() for seed in NEIGHBOURS)]
+
+
+def further(results: Mapping[str, Rows]) -> list[GridRun]:
+    """Return the neighbours in the other engines, where a difference from ns-3's TCP is otherwise unexplained."""
+    unsettled = [
+        one.name
+        for one in compare(results)
         if any(d.is_above_limit and cause(one, d) == NOT_EXPLAINED for d in one.differences("ns3"))
-    }
-    near = {engine: _run_neighbours(engine, open_ones, root, console) for engine in REFERENCES if open_ones}
-    return [
-        replace(one, others_neighbours={engine: runs[one.name] for engine, runs in near.items() if one.name in runs})
-        for one in compared
     ]
+    return [GridRun(name, engine, seed) for engine in REFERENCES for name in unsettled for seed in NEIGHBOURS]
 
 
-def _run_neighbours(
-    engine: str, scenarios: Mapping[str, Scenario], root: Path, console: Console
-) -> dict[str, list[Figures]]:
-    runs = [
-        _run(
-            engine,
-            {name: neighbour(scenario, seed) for name, scenario in scenarios.items()},
-            seeds=[seed],
-            root=root,
-            console=console,
-        )
-        for seed in NEIGHBOURS
+def work(job: GridRun) -> Rows:
+    """Simulate and measure."""
+    scenario = job.scenario
+    with closing(make_engine(**ENGINES[job.engine])) as engine:
+        trace = simulate(scenario, engine, seed=job.seed, step_ms=STEP_MS)
+    rows = measure(trace, after_s=WARMUP * scenario.duration_s)
+    return [asdict(Figures.of_rows([{**row, "trace_hash": trace.hash} for row in rows]))]
+
+
+def compare(results: Mapping[str, Rows]) -> list[Compared]:
+    """Return every scenario whose runs are all there, in all engines."""
+
+    def figures_of(name: str, engine: str, seeds: Sequence[int]) -> list[Figures]:
+        rows = [results.get(GridRun(name, engine, seed).name) for seed in seeds]
+        return [Figures(**of[0]) for of in rows if of] if all(rows) else []
+
+    compared = []
+    for name, scenario in _grid().items():
+        runs = {engine: figures_of(name, engine, SEEDS) for engine in ENGINES}
+        near = {engine: figures_of(name, engine, NEIGHBOURS) for engine in ENGINES}
+        others = {engine: near[engine] for engine in REFERENCES if near[engine]}
+        if all(runs.values()) and near[NATIVE]:
+            compared.append(
+                Compared(
+                    name=name,
+                    scenario=scenario,
+                    runs=runs,
+                    neighbours=near[NATIVE],
+                    others_neighbours=others if len(others) == len(REFERENCES) else {},
+                )
+            )
+    return compared
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How much native differs from a reference in a metric, over the scenarios of a group."""
+
+    reference: str
+    metric: str
+    group: str
+    scenarios: int
+    median: float
+    p90: float
+    largest: float
+    above: int
+    """Differences above the metric's limit."""
+    beyond_chance: int
+    """Those of them that chance does not explain."""
+
+
+@dataclass(frozen=True)
+class Retransmissions:
+    """What an engine retransmits, over the scenarios in which any engine does."""
+
+    engine: str
+    lost: float
+    """Lost over sent packets."""
+    spurious: float
+    """Spurious retransmissions over sent packets."""
+    apart: float | None
+    """Median difference of native; None for native."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the page says.
+
+    Attributes:
+        scenarios: how many are compared.
+        spreads: by reference, metric and group.
+        causes: {metric: {cause: differences from ns-3's TCP above the limit}}; a cause that explains most comes first.
+        retransmitting: scenarios in which any engine retransmits.
+        retransmissions: of each engine in these.
+    """
+
+    scenarios: int
+    spreads: tuple[Spread, ...]
+    causes: Mapping[str, Mapping[str, int]]
+    retransmitting: int
+    retransmissions: tuple[Retransmissions, ...]
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Summary:
+        """Return the summary of a plain mapping, as `dataclasses.asdict` makes it."""
+        records = {
+            "spreads": tuple(Spread(**one) for one in plain["spreads"]),
+            "retransmissions": tuple(Retransmissions(**one) for one in plain["retransmissions"]),
+        }
+        return cls(**{**plain, **records})
+
+    def spread(self, reference: str, metric: Metric, group: str = "all") -> Spread:
+        """Return one of `spreads`."""
+        wanted = (reference, metric.title, group)
+        return next(one for one in self.spreads if (one.reference, one.metric, one.group) == wanted)
+
+    def of_cause(self, name: str) -> int:
+        """Return how many differences a cause explains."""
+        return sum(of_metric.get(name, 0) for of_metric in self.causes.values())
+
+
+def summarise(compared: Sequence[Compared]) -> Summary:
+    """Return what the page says of compared scenarios."""
+    spreads = [
+        spread
+        for reference in REFERENCES
+        for metric in METRICS
+        for group, members in _groups(compared, reference).items()
+        if (spread := _spread(members, reference, metric, group)) is not None
     ]
-    return {name: [figures for of_seed in runs for figures in of_seed[name]] for name in scenarios}
+    above = [(one, found) for one in compared for found in one.differences("ns3") if found.is_above_limit]
+    counts = Counter((found.metric.title, cause(one, found)) for one, found in above)
+    names = [name for name, _ in Counter(name for _, name in counts.elements()).most_common()]
+    members = [one for one in compared if _retransmits(one, tuple(ENGINES))]
+    return Summary(
+        scenarios=len(compared),
+        spreads=tuple(spreads),
+        causes={metric.title: {name: counts[metric.title, name] for name in names} for metric in METRICS},
+        retransmitting=len(members),
+        retransmissions=tuple(_retransmissions(members, engine) for engine in ENGINES if members),
+    )
 
 
-def _run(
-    engine: str, scenarios: Mapping[str, Scenario], seeds: Sequence[int], root: Path, console: Console
-) -> dict[str, list[Figures]]:
-    """Run the missing runs of scenarios in an engine, and return {scenario: figures, in the order of the seeds}."""
-    name = f"{engine}-{seeds[0]}"
-    plan = {
-        "name": f"agreement/{name}",
-        "engine": ENGINES[engine],
-        "scenarios": {key: scenario.to_dict() for key, scenario in scenarios.items()},
-        "competitors": [{"name": "grid", "algorithm": "cubic"}],
-        "roles": [],  # the scenarios have their algorithms
-        "seeds": list(seeds),
-        "warmup": WARMUP,
-    }
-    result = run_benchmark(plan, root / "agreement" / name, console, command=MARK, has_report=False)
-    check_failures(len(result.failures))
-    return {
-        str(key): [
-            Figures.of_rows([dict(row) for _, row in rows.iterrows()]) for _, rows in of_scenario.groupby("seed")
-        ]
-        for key, of_scenario in result.results.groupby("scenario")
-    }
-
-
-def summarise(compared: Sequence[Compared]) -> str:
-    """Return the tables of the page."""
-    parts = [f"{len(compared)} scenarios, {len(SEEDS)} seeds each."]
-    for engine, title in REFERENCES.items():
-        parts += [f"### Compared with {title}", _summary_table(compared, engine)]
-    parts += ["### Causes of the differences from ns-3's TCP above a limit", _causes_table(compared)]
-    parts += ["### Retransmissions", _retransmissions_table(compared)]
-    return "\n\n".join(parts)
-
-
-def _summary_table(compared: Sequence[Compared], engine: str) -> str:
+def _groups(compared: Sequence[Compared], engine: str) -> dict[str, list[Compared]]:
     lossless = [one for one in compared if one.scenario.loss == 0]
-    groups = {
-        "all": compared,
+    return {
+        "all": list(compared),
         "nothing retransmitted": [one for one in lossless if not _retransmits(one, (engine, NATIVE))],
         "losses of a full buffer only": [one for one in lossless if _retransmits(one, (engine, NATIVE))],
         "random losses": [one for one in compared if one.scenario.loss > 0],
     }
-    rows = []
-    for index, metric in enumerate(METRICS):
-        for group, members in groups.items():
-            found = [d for one in members if not math.isnan((d := one.differences(engine)[index]).size)]
-            if not found:
-                continue
-            beyond = [d for d in found if d.is_above_limit]
-            sizes = [float(size) for size in np.percentile([d.size for d in found], (50, 90, 100))]
-            title = f"{metric.title}, {'relative' if metric.is_relative else 'absolute'}" if group == "all" else ""
-            rows.append(
-                [
-                    title,
-                    f"{group} ({len(found)})",
-                    *(_in_terms(metric, size) for size in sizes),
-                    f"{len(beyond)} above {100 * metric.limit:g} %",
-                    str(sum(not d.is_chance for d in beyond)),
-                ]
-            )
-    head = ["difference of", "scenarios", "median", "p90", "largest", "above the limit", "of these beyond chance"]
-    return page.table(head, rows)
+
+
+def _spread(members: Sequence[Compared], reference: str, metric: Metric, group: str) -> Spread | None:
+    found = [d for one in members if not math.isnan((d := one.difference(metric, reference, NATIVE)).size)]
+    if not found:
+        return None
+    median, p90, largest = (float(size) for size in np.percentile([d.size for d in found], (50, 90, 100)))
+    beyond = [d for d in found if d.is_above_limit]
+    return Spread(
+        reference=reference,
+        metric=metric.title,
+        group=group,
+        scenarios=len(found),
+        median=median,
+        p90=p90,
+        largest=largest,
+        above=len(beyond),
+        beyond_chance=sum(not d.is_chance for d in beyond),
+    )
 
 
 def _retransmits(compared: Compared, engines: Sequence[str]) -> bool:
     return any(run.retransmission_rate > 0 for engine in engines for run in compared.runs[engine])
 
 
-def _causes_table(compared: Sequence[Compared]) -> str:
-    """Return how many differences above the limit each cause explains, by metric."""
-    above = [(one, found) for one in compared for found in one.differences("ns3") if found.is_above_limit]
-    if not above:
-        return "None."
-    counts = Counter((found.metric.title, cause(one, found)) for one, found in above)
-    names = [name for name, _ in Counter(name for _, name in counts.elements()).most_common()]
-    rows = [[metric.title, *(str(counts[metric.title, name]) for name in names)] for metric in METRICS]
-    text = page.table(["metric", *names], rows, range(1, 1 + len(names)))
-    return f"{len(above)} of {len(compared) * len(METRICS)} differences are above their limit:\n\n{text}"
+def _retransmissions(members: Sequence[Compared], engine: str) -> Retransmissions:
+    runs = [run for one in members for run in one.runs[engine]]
+    apart = np.median([one.difference(METRICS[3], engine, NATIVE).size for one in members])
+    return Retransmissions(
+        engine=engine,
+        lost=float(np.mean([run.loss_rate for run in runs])),
+        spurious=float(np.mean([run.unnecessary_rate for run in runs])),
+        apart=None if engine == NATIVE else float(apart),
+    )
 
 
-def _retransmissions_table(compared: Sequence[Compared]) -> str:
-    """Return lost packets and spurious retransmissions of each engine, where any retransmits."""
-    members = [one for one in compared if _retransmits(one, tuple(ENGINES))]
+def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
+    """Return the summary, its tables and its figure.
+
+    Until every scenario is measured, all of them are of older code (`page.load_older`).
+    """
+    is_older = not all(job.name in results for job in jobs())
+    summary = Summary.from_dict(page.load_older("agreement")) if is_older else summarise(compare(results))
+    return {
+        "is_older": is_older,
+        "summary": summary,
+        "above": sum(sum(of_metric.values()) for of_metric in summary.causes.values()),
+        "differences": summary.scenarios * len(METRICS),
+        "over_udp": {
+            key: sum(getattr(summary.spread("ns3-quic", metric), key) for metric in METRICS)
+            for key in ("above", "beyond_chance")
+        },
+        "spread": lambda place, reference="ns3": summary.spread(reference, METRICS[place]),
+        "terms": lambda place, size: _in_terms(METRICS[place], size),
+        "figure": figure("differences", lambda: differences_figure(summary)),
+        "in_short": _short_table(summary),
+        "groups": {title: _spread_table(summary, reference) for reference, title in REFERENCES.items()},
+        "causes": _causes_table(summary),
+        "retransmissions": _retransmissions_table(summary),
+    }
+
+
+def _short_table(summary: Summary) -> str:
+    """Return median and 90th percentile of all scenarios, beside both references."""
     rows = []
-    for engine in ENGINES if members else ():
-        runs = [run for one in members for run in one.runs[engine]]
-        rates = [np.mean([run.loss_rate for run in runs]), np.mean([run.unnecessary_rate for run in runs])]
-        apart = np.median([one.difference(METRICS[3], engine, NATIVE).size for one in members])
+    for metric in METRICS:
+        spreads = [summary.spread(reference, metric) for reference in REFERENCES]
+        sizes = [_in_terms(metric, size) for spread in spreads for size in (spread.median, spread.p90)]
+        rows.append([metric.title, *sizes])
+    head = ["difference from", "ns-3's TCP: median", "p90", "UDP in ns-3: median", "p90"]
+    return page.table(head, rows, range(1, len(head)))
+
+
+def _spread_table(summary: Summary, reference: str) -> str:
+    metrics = {metric.title: metric for metric in METRICS}
+    rows = []
+    for spread in summary.spreads:
+        if spread.reference != reference:
+            continue
+        metric = metrics[spread.metric]
+        kind = "relative" if metric.is_relative else "absolute"
         rows.append(
             [
-                REFERENCES.get(engine, engine),
-                *(f"{100 * rate:.2f} %" for rate in rates),
-                "" if engine == NATIVE else _in_terms(METRICS[3], float(apart)),
+                f"{metric.title}, {kind}" if spread.group == "all" else "",
+                f"{spread.group} ({spread.scenarios})",
+                *(_in_terms(metric, size) for size in (spread.median, spread.p90, spread.largest)),
+                f"{spread.above} above {100 * metric.limit:g} %",
+                str(spread.beyond_chance),
             ]
         )
+    head = ["difference of", "scenarios", "median", "p90", "largest", "above the limit", "of these beyond chance"]
+    return page.table(head, rows)
+
+
+def _causes_table(summary: Summary) -> str:
+    """Return how many differences above the limit each cause explains, by metric."""
+    names = list(next(iter(summary.causes.values())))
+    rows = [[metric, *(str(count) for count in of.values())] for metric, of in summary.causes.items()]
+    return page.table(["metric", *names], rows, range(1, 1 + len(names))) if names else "None."
+
+
+def _retransmissions_table(summary: Summary) -> str:
+    """Return lost packets and spurious retransmissions of each engine, where any retransmits."""
+    rows = [
+        [
+            REFERENCES.get(one.engine, one.engine),
+            f"{100 * one.lost:.2f} %",
+            f"{100 * one.spurious:.2f} %",
+            "" if one.apart is None else _in_terms(METRICS[3], one.apart),
+        ]
+        for one in summary.retransmissions
+    ]
     head = ["", "lost, of sent packets", "spurious retransmissions", "median difference of native"]
-    return f"{len(members)} scenarios in which any engine retransmits:\n\n{page.table(head, rows, range(1, 4))}"
+    return page.table(head, rows, range(1, 4))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Simulate what is missing, compare and print; with --write, write the tables into the page."""
-    options = page.parser(__doc__, MARK).parse_args(argv)
-    console = Console(stderr=True)
-    compared = settle(compare_grid(grid(), BENCHMARKS, console), BENCHMARKS, console)
-    page.publish(summarise(compared), MARK, options.write)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(run_interruptible("agreement", main, SAME_COMMAND))
+@styled
+def differences_figure(summary: Summary) -> Figure:
+    """Draw each metric's differences from both references, over its limit: median, 90th percentile and largest."""
+    drawn, grid = panels(len(REFERENCES), 1, height=1.75, title="Differences of native, over the limit", sharex=True)
+    least = 0.01
+    for axes, (reference, title) in zip(grid, REFERENCES.items(), strict=True):
+        for place, metric in enumerate(METRICS):
+            spread = summary.spread(reference, metric)
+            sizes = [max(least, size / metric.limit) for size in (spread.median, spread.p90, spread.largest)]
+            axes.plot(sizes, [place] * 3, color="#0072B2", linewidth=1.2, alpha=0.6)
+            for size, marker, filled in zip(sizes, "osD", ("#0072B2", "#56B4E9", "white"), strict=True):
+                axes.plot(size, place, marker, color="#0072B2", markerfacecolor=filled, markersize=6)
+        axes.axvline(1, color="#D55E00", linewidth=1.2, linestyle=(0, (5, 1.6)))
+        axes.set_xscale("log")
+        axes.set_xlim(0.8 * least, 30)
+        axes.set_xticks([0.01, 0.1, 1, 10], ["≤ 0.01", "0.1", "the limit", "10 ×"])
+        axes.set_yticks(range(len(METRICS)), [f"{metric.title} ({100 * metric.limit:g} %)" for metric in METRICS])
+        axes.set_ylim(len(METRICS) - 0.5, -0.5)
+        axes.set_title(f"from {title}")
+    for marker, filled, name in zip("osD", ("#0072B2", "#56B4E9", "white"), ("median", "p90", "largest"), strict=True):
+        grid[0].plot([], [], marker, color="#0072B2", markerfacecolor=filled, label=name)
+    drawn.legend(loc="outside lower center", ncols=3, fontsize=SMALL)
+    return drawn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from bbrgym.benchmark.markdown import table as table
 from bbrgym.benchmark.style import STYLE
 from bbrgym.files import replace_file, write_text
 
+RESULTS: Final = Path(__file__).parents[1] / "docs" / "results"
 MOST_FIGURE_BYTES: Final = 40_000
 """Figures are in the repository, so a larger one is drawn with fewer dots, as far as its text stays readable."""
 
@@ -33,6 +35,11 @@ def figures_of(path: Path, *, is_written: bool) -> AddFigure:
         return write_figure(draw(), path, name) if is_written else f"{path.stem}/{name}.png"
 
     return add
+
+
+def load_older(study: str) -> Any:
+    """Return what a page says of code from before results were kept: docs/results/<study>/older.json."""
+    return json.loads((RESULTS / study / "older.json").read_text(encoding="utf-8"))
 
 
 def duration(seconds: float) -> str:

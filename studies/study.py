@@ -7,6 +7,7 @@ which the page's front matter names, or a module `studies/<name>.py` with three 
     work(job) -> Rows                   measures one of them, on a worker
     view(results, figure) -> Mapping    the names that the page uses, from {job's name: rows}; `figure(name, draw)`
                                         returns the address of a figure
+    further(results), parts(results, figure)    only in some: `Further`, `Parts`
 
 `studies.experiments` has the names that the page of an experiment uses. Every page can use `table`, `cell`, and
 `kept`, a sentence that links to the results. The front matter has the fields of `FrontMatter`. Results are kept beside
@@ -34,7 +35,6 @@ from studies import page
 from studies.experiments import MeasuredExperiment
 
 FOLDER: Final = Path(__file__).parent
-PAGES: Final = FOLDER.parent / "docs" / "results"
 SUFFIX: Final = ".md.j2"
 FENCE: Final = "---\n"
 
@@ -49,6 +49,7 @@ class FrontMatter:
         overrides: Hydra overrides of the experiment.
         workers: how many jobs run at a time; None for one per core.
         is_partial: whether the page can be made before all jobs are measured.
+        part: the template of further pages, in studies; the module says which (`Parts`).
     """
 
     minutes: float
@@ -56,6 +57,7 @@ class FrontMatter:
     overrides: Sequence[str] = ()
     workers: int | None = None
     is_partial: bool = False
+    part: str | None = None
 
     def __post_init__(self) -> None:
         check_number("minutes", self.minutes, above=0)
@@ -77,6 +79,12 @@ class Measured(Protocol):
         """Return the names that the page uses."""
 
 
+Further = Callable[[Mapping[str, Rows]], Sequence[Job]]
+"""A function `further(results)` of a module returns the jobs that the results of `jobs()` call for."""
+Parts = Callable[[Mapping[str, Rows], page.AddFigure], Mapping[str, Mapping[str, object]]]
+"""A function `parts(results, figure)` of a module returns the names of further pages, and the names that each uses."""
+
+
 class Study:
     """A study by its name.
 
@@ -84,9 +92,10 @@ class Study:
         ValueError: there is no such study, or its page has no valid front matter.
     """
 
-    def __init__(self, name: str, folder: Path = FOLDER, pages: Path = PAGES) -> None:
+    def __init__(self, name: str, folder: Path = FOLDER, pages: Path = page.RESULTS) -> None:
         check_name("study", name, names(folder))
         self.name = name
+        self._folder = folder
         self.page = pages / f"{name}.md"
         self.ledger = ParquetLedger(pages / name / "runs.parquet")
         _, front, self._template = (folder / f"{name}{SUFFIX}").read_text(encoding="utf-8").split(FENCE, 2)
@@ -101,14 +110,23 @@ class Study:
         measured: Measured = module
         return measured
 
-    @cached_property
+    @property
     def jobs(self) -> Sequence[Job]:
-        """What is measured."""
+        """What is measured; with what the results of these call for, once all have one."""
+        first = self._first
+        further: Further | None = getattr(self.measured, "further", None)
+        if further is None or len(kept := self.ledger.load(first)) < len(first):
+            return first
+        return [*first, *further({name: entry.rows for name, entry in kept.items()})]
+
+    @cached_property
+    def _first(self) -> Sequence[Job]:
         return self.measured.jobs()
 
     def left(self) -> list[Job]:
         """Return the jobs that have no result of this code yet."""
-        return unmeasured(self.jobs, self.ledger.load(self.jobs))
+        jobs = self.jobs
+        return unmeasured(jobs, self.ledger.load(jobs))
 
     def measure(self, console: Console, only: str = "") -> None:
         """Measure what is left; results are kept as they come, so that the same call resumes.
@@ -124,10 +142,13 @@ class Study:
         if not any(only in job.name for job in self.jobs):
             shown = ", ".join(repr(job.name) for job in self.jobs[:3])
             raise ValueError(f"no job has {only!r} in its name; the first of {len(self.jobs)} jobs: {shown}")
-        if left := [job for job in self.left() if only in job.name]:
+        before: list[Job] = []
+        # Twice, if the results call for further jobs.
+        while (left := [job for job in self.left() if only in job.name]) and left != before:
             with ProcessExecutor(self.settings.workers) as executor:
                 # A job at a time, for some are trainings that take hours.
                 measure(self.measured.work, left, self.ledger, executor, chunk_s=0, console=console, what=self.name)
+            before = left
 
     def results(self) -> dict[str, Rows]:
         """Return what is kept, of this or other code, by the names of the jobs."""
@@ -139,17 +160,37 @@ class Study:
         Raises:
             ValueError: jobs are not measured yet.
         """
-        kept: Mapping[str, Entry] = self.ledger.load(self.jobs)
-        if (missing := len(self.jobs) - len(kept)) and not self.settings.is_partial:
-            raise ValueError(f"{missing} of {len(self.jobs)} jobs are not measured yet: add --measure")
-        results = {name: entry.rows for name, entry in kept.items()}
+        results, shared, figure = self._context(has_figures)
+        return self._made(self._template, {**shared, **self.measured.view(results, figure)})
+
+    def parts(self, *, has_figures: bool = False) -> dict[Path, str]:
+        """Return the further pages, in the folder of the results, as `render` returns the page."""
+        if self.settings.part is None:
+            return {}
+        results, shared, figure = self._context(has_figures)
+        parts: Parts = getattr(self.measured, "parts")  # noqa: B009: not every module has it
+        template = (self._folder / self.settings.part).read_text(encoding="utf-8")
+        return {
+            self.page.with_suffix("") / f"{name}.md": self._made(template, {**shared, **names})
+            for name, names in parts(results, figure).items()
+        }
+
+    def _context(self, has_figures: bool) -> tuple[Mapping[str, Rows], Mapping[str, object], page.AddFigure]:
+        """Return what is kept, the names that every page uses, and what adds figures."""
+        jobs = self.jobs
+        kept: Mapping[str, Entry] = self.ledger.load(jobs)
+        if (missing := len(jobs) - len(kept)) and not self.settings.is_partial:
+            raise ValueError(f"{missing} of {len(jobs)} jobs are not measured yet: add --measure")
+        shared = {"table": page.table, "cell": page.cell, "kept": self._kept(kept)}
         figure = page.figures_of(self.page, is_written=has_figures)
+        return {name: entry.rows for name, entry in kept.items()}, shared, figure
+
+    @staticmethod
+    def _made(template: str, context: Mapping[str, object]) -> str:
         environment = jinja2.Environment(
             undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
         )
-        shared = {"table": page.table, "cell": page.cell, "kept": self._kept(kept)}
-        context = {**shared, **self.measured.view(results, figure)}
-        return environment.from_string(self._template).render(context)
+        return environment.from_string(template).render(context)
 
     def _kept(self, kept: Mapping[str, Entry]) -> str:
         """Return what every page says of its results."""
@@ -159,8 +200,10 @@ class Study:
         return f"[All results]({self.name}/runs.parquet)" + (f", {some}made with {made}." if made else ".")
 
     def write(self) -> None:
-        """Write the page and its figures."""
+        """Write the page, its figures and the further pages."""
         write_text(self.page, self.render(has_figures=True))
+        for path, text in self.parts(has_figures=True).items():
+            write_text(path, text)
 
 
 def names(folder: Path = FOLDER) -> list[str]:

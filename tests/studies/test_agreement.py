@@ -3,16 +3,14 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import ExecutorInThisProcess
 from marks import needs_ns3
-from rich.console import Console
 
 from bbrgym import Flow, Scenario, Trace, simulate
 from bbrgym.baselines import registry
+from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.metrics import measure
 from studies import agreement
 
@@ -158,7 +156,7 @@ def test_what_is_sent_again_without_a_loss() -> None:
     assert _run(retransmission_rate=0.02, loss_rate=0.021).unnecessary_rate == 0, "the last losses are not repaired yet"
 
 
-# The command
+# The study
 
 
 SHORT = {
@@ -168,36 +166,58 @@ SHORT = {
 
 @pytest.fixture
 def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Native in the place of ns-3, and this process in that of workers."""
+    """Native in the place of ns-3, in one short scenario."""
     for engine in agreement.ENGINES:
         monkeypatch.setitem(agreement.ENGINES, engine, {"name": "native"})
     monkeypatch.setattr(agreement, "SEEDS", (1, 2))
     monkeypatch.setattr(agreement, "NEIGHBOURS", (1000, 1001))
-    monkeypatch.setattr("bbrgym.benchmark.run.make_executor", ExecutorInThisProcess)
+    monkeypatch.setattr(agreement, "_grid", lambda: SHORT)
+
+
+def _measured(jobs: Sequence[agreement.GridRun]) -> dict[str, Rows]:
+    return {job.name: agreement.work(job) for job in jobs}
 
 
 @pytest.mark.usefixtures("_stand_in")
-def test_an_engine_agrees_with_itself_and_its_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (one,) = agreement.compare_grid(SHORT, tmp_path, Console(quiet=True))
+def test_an_engine_agrees_with_itself() -> None:
+    results = _measured(agreement.jobs())
+    (one,) = agreement.compare(results)
     assert all(d.size == 0 for d in one.differences("ns3"))
     assert all(d.chance >= 0 for d in one.differences("ns3"))
     assert one.runs["ns3"][0].trace_hash != one.runs["ns3"][1].trace_hash
-    monkeypatch.setattr("bbrgym.benchmark.run.make_executor", None)  # nothing is left to run
-    assert agreement.compare_grid(SHORT, tmp_path, Console(quiet=True)) == [one]
+    shown = agreement.view(results, lambda name, draw: str(draw() and name))
+    assert not shown["is_older"]
+    assert shown["above"] == 0
 
 
 @pytest.mark.usefixtures("_stand_in")
-def test_neighbours_run_in_other_engines_only_where_no_cause_is_known(tmp_path: Path) -> None:
-    console = Console(quiet=True)
-    (one,) = agreement.compare_grid(SHORT, tmp_path, console)
-    assert agreement.settle([one], tmp_path, console) == [one]
-    strange = {
-        engine: [dataclasses.replace(run, queue_ms=factor * run.queue_ms) for run in one.runs[engine]]
-        for engine, factor in (("ns3", 10), ("ns3-quic", 5))
-    }
-    one = dataclasses.replace(one, runs={**one.runs, **strange})
-    (settled,) = agreement.settle([one], tmp_path, console)
-    assert settled.others_neighbours == dict.fromkeys(("ns3", "ns3-quic"), one.neighbours), "native in ns-3's place"
+def test_neighbours_run_in_other_engines_only_where_no_cause_is_known() -> None:
+    results = _measured(agreement.jobs())
+    assert agreement.further(results) == []
+    for job in agreement.jobs():
+        if not job.is_neighbour and job.engine != agreement.NATIVE:
+            results[job.name][0]["queue_ms"] *= 10 if job.engine == "ns3" else 5
+    further = agreement.further(results)
+    assert {(job.engine, job.seed) for job in further} == {(e, s) for e in agreement.REFERENCES for s in (1000, 1001)}
+    (settled,) = agreement.compare(results | _measured(further))
+    assert settled.others_neighbours == dict.fromkeys(("ns3", "ns3-quic"), settled.neighbours), "native in ns-3's place"
+    (unsettled,) = agreement.compare(results | _measured(further[:-1]))
+    assert unsettled.others_neighbours == {}, "not all of them are measured"
+
+
+def test_a_page_is_of_older_code_until_every_scenario_is_measured() -> None:
+    shown = agreement.view({}, lambda name, draw: name)
+    assert shown["is_older"]
+    assert agreement.Summary.from_dict(dataclasses.asdict(shown["summary"])) == shown["summary"]  # type: ignore[call-overload]
+
+
+def test_the_hash_of_a_run_is_of_what_decides_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = agreement.GridRun("g00", "native", 1)
+    others = [dataclasses.replace(run, **change) for change in ({"seed": 2}, {"engine": "ns3"}, {"scenario_name": "g01"})]
+    before = run.code
+    assert len({before, *(other.code for other in others)}) == 4
+    monkeypatch.setattr(agreement, "WARMUP", 0.5)
+    assert run.code != before
 
 
 def test_a_table_counts_what_is_above_the_limit_by_cause() -> None:
@@ -206,7 +226,7 @@ def test_a_table_counts_what_is_above_the_limit_by_cause() -> None:
         agreement.Compared("g00", SCENARIO, _queues(ns3=[10.0], over_udp=[over_udp_ms], native=[20.0]), near)
         for over_udp_ms in (19.0, 11.0, 11.0)
     ]
-    assert "| queueing delay | 2 | 1 |" in agreement.summarise(ones)
+    assert agreement.summarise(ones).causes["queueing delay"] == {"network": 2, "transport": 1}
 
 
 def _figures(trace: Trace) -> agreement.Figures:

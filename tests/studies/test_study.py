@@ -25,6 +25,9 @@ TEMPLATE = "---\nminutes: 1\n---\n# Squares\n\n{{ squares }}\n"
 def test_a_page_is_what_its_template_makes_of_the_kept_results(name: str) -> None:
     made = Study(name)
     assert made.render() == made.page.read_text(encoding="utf-8")
+    parts = made.parts()
+    assert parts == {path: path.read_text(encoding="utf-8") for path in parts}
+    assert set(made.page.with_suffix("").glob("*.md")) == set(parts)
 
 
 @pytest.fixture
@@ -96,6 +99,27 @@ def test_a_failed_job_keeps_the_others_and_fails_the_command(
 def test_a_partial_page_is_made_of_what_is_measured(squares: Callable[..., Study]) -> None:
     squares((2,)).measure(QUIET)
     assert squares((2, 3), template=TEMPLATE.replace("1\n", "1\nis_partial: true\n", 1)).render() == "# Squares\n\n4\n"
+
+
+def test_results_call_for_further_jobs(squares: Callable[..., Study]) -> None:
+    made = squares((2, 3))
+    module: Any = sys.modules["studies.squares"]
+    module.further = lambda results: [NumberedJob(rows[0]["square"], "a") for rows in results.values()]
+    assert [job.name for job in made.left()] == ["2", "3"]
+    made.measure(QUIET)
+    assert made.left() == []
+    assert made.render() == "# Squares\n\n4, 9, 16, 81\n"
+
+
+def test_a_study_has_further_pages(squares: Callable[..., Study], tmp_path: Path) -> None:
+    (tmp_path / "square.md").write_text("# {{ number }}\n")
+    made = squares((2, 3), template=TEMPLATE.replace("1\n", "1\npart: square.md\n", 1))
+    module: Any = sys.modules["studies.squares"]
+    module.parts = lambda results, figure: {name: {"number": rows[0]["square"]} for name, rows in results.items()}
+    made.measure(QUIET)
+    made.write()
+    assert made.parts() == {tmp_path / "squares" / f"{name}.md": f"# {name * name}\n" for name in (2, 3)}
+    assert (tmp_path / "squares" / "3.md").read_text() == "# 9\n"
 
 
 @pytest.mark.parametrize(
