@@ -1,7 +1,7 @@
 """Claims: what somebody says of competitors, as data that `bbrgym.benchmark.verdicts` judges by runs.
 
 A criterion of RFC 9743 (conf/experiment/rfc9743.yaml), what a paper published about its experiment
-(studies/papers/claims) and what others say of an algorithm (studies/rivals.yaml) are claims. This module imports no
+(benchmark/paper_claims) and what others say of an algorithm (studies/rivals.yaml) are claims. This module imports no
 tables, so that a worker starts quickly.
 """
 

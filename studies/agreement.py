@@ -657,7 +657,7 @@ def differences_figure(summary: Summary) -> Figure:
         axes.axvline(1, color="#D55E00", linewidth=1.2, linestyle=(0, (5, 1.6)))
         axes.set_xscale("log")
         axes.set_xlim(0.8 * least, 30)
-        axes.set_xticks([0.01, 0.1, 1, 10], ["≤ 0.01", "0.1", "the limit", "10 ×"])
+        axes.set_xticks([0.01, 0.1, 1, 10], ["≤ 0.01", "0.1", "the limit", "10 times"])
         axes.set_yticks(range(len(METRICS)), [f"{metric.title} ({100 * metric.limit:g} %)" for metric in METRICS])
         axes.set_ylim(len(METRICS) - 0.5, -0.5)
         axes.set_title(f"from {title}")

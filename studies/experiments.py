@@ -1,4 +1,4 @@
-"""Compose the experiments of conf/experiment and of studies/conf, and measure one for a study."""
+"""Measure an experiment of conf/experiment or of studies/conf for a study."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
-from hydra import compose, initialize_config_module
-from omegaconf import OmegaConf
 
 from bbrgym.benchmark import derived_metrics
+from bbrgym.benchmark.experiments import compose_experiment
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.metrics import find_metric
 from bbrgym.benchmark.plan import Benchmark, Run
@@ -24,24 +23,10 @@ from bbrgym.benchmark.single_run import rows_of
 from bbrgym.benchmark.statistics import Estimate
 from bbrgym.benchmark.tables import run_table, summary_table
 from bbrgym.benchmark.verdicts import metrics_of_runs
-from bbrgym.overrides import value_of
 from studies import page
 
 CONF: Final = Path(__file__).parent / "conf"
 """Experiments of studies; those of the package are found, too."""
-
-STAND_INS: Final = {"bbr-stock": "bbr", "cubic-stock": "cubic", "newreno-stock": "newreno"}
-"""Algorithms that only ns-3 has, and this project's algorithms that replace them in other engines."""
-
-
-def compose_experiment(experiment: str, overrides: Sequence[str] = (), folder: Path | None = None) -> dict[str, Any]:
-    """Return the whole plain configuration of an experiment."""
-    path = [] if folder is None else [f"hydra.searchpath=[{value_of(f'file://{folder}')}]"]
-    with initialize_config_module("bbrgym.conf", version_base="1.3"):
-        config = compose("config", overrides=[*path, f"experiment={experiment}", *overrides])
-    plain = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
 
 
 class MeasuredExperiment:

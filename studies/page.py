@@ -38,8 +38,12 @@ def figures_of(path: Path, *, is_written: bool) -> AddFigure:
 
 
 def load_older(study: str) -> Any:
-    """Return what a page says of code from before results were kept: docs/results/<study>/older.json."""
-    return json.loads((RESULTS / study / "older.json").read_text(encoding="utf-8"))
+    """Return what a page says of code from before results were kept, from docs/results/<study>/older.json.
+
+    The file has what is not measured again yet, and goes when nothing is left; then it is {}.
+    """
+    path = RESULTS / study / "older.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def duration(seconds: float) -> str:

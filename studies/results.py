@@ -51,8 +51,6 @@ PAGES: Final = {
         ("studies.preference engine=ns3 benchmark.seeds=[1,2]", "studies.preference write=docs/results/preference.md"),
     ),
     "rfc9743": Page(20, ("studies.rfc9743 write=docs/results/rfc9743.md",)),
-    "agreement": Page(30, ("studies.agreement --write docs/results/agreement.md",)),
-    "papers": Page(120, ("studies.papers write=docs/results/papers.md",)),
 }
 
 

@@ -160,28 +160,36 @@ class Study:
         Raises:
             ValueError: jobs are not measured yet.
         """
-        results, shared, figure = self._context(has_figures)
+        results, shared, figure = self._context(f"{self.name}/", has_figures)
         return self._made(self._template, {**shared, **self.measured.view(results, figure)})
 
     def parts(self, *, has_figures: bool = False) -> dict[Path, str]:
         """Return the further pages, in the folder of the results, as `render` returns the page."""
         if self.settings.part is None:
             return {}
-        results, shared, figure = self._context(has_figures)
-        parts: Parts = getattr(self.measured, "parts")  # noqa: B009: not every module has it
+        results, shared, figure = self._context("", has_figures)
+        module: Any = self.measured
+        parts: Parts = module.parts
         template = (self._folder / self.settings.part).read_text(encoding="utf-8")
         return {
             self.page.with_suffix("") / f"{name}.md": self._made(template, {**shared, **names})
             for name, names in parts(results, figure).items()
         }
 
-    def _context(self, has_figures: bool) -> tuple[Mapping[str, Rows], Mapping[str, object], page.AddFigure]:
-        """Return what is kept, the names that every page uses, and what adds figures."""
+    def _context(
+        self, folder: str, has_figures: bool
+    ) -> tuple[Mapping[str, Rows], Mapping[str, object], page.AddFigure]:
+        """Return what is kept, the names that every page uses, and what adds figures.
+
+        Args:
+            folder: the folder of the results, from the page.
+            has_figures: whether figures are written.
+        """
         jobs = self.jobs
         kept: Mapping[str, Entry] = self.ledger.load(jobs)
         if (missing := len(jobs) - len(kept)) and not self.settings.is_partial:
             raise ValueError(f"{missing} of {len(jobs)} jobs are not measured yet: add --measure")
-        shared = {"table": page.table, "cell": page.cell, "kept": self._kept(kept)}
+        shared = {"table": page.table, "cell": page.cell, "kept": self._kept(kept, folder)}
         figure = page.figures_of(self.page, is_written=has_figures)
         return {name: entry.rows for name, entry in kept.items()}, shared, figure
 
@@ -192,12 +200,13 @@ class Study:
         )
         return environment.from_string(template).render(context)
 
-    def _kept(self, kept: Mapping[str, Entry]) -> str:
+    @staticmethod
+    def _kept(kept: Mapping[str, Entry], folder: str) -> str:
         """Return what every page says of its results."""
         found = {entry.made_with for entry in kept.values()}
         made = "; ".join(sorted(found - {""}))
         some = "some of them " if "" in found else ""  # of the others it is not known
-        return f"[All results]({self.name}/runs.parquet)" + (f", {some}made with {made}." if made else ".")
+        return f"[All results]({folder}runs.parquet)" + (f", {some}made with {made}." if made else ".")
 
     def write(self) -> None:
         """Write the page, its figures and the further pages."""

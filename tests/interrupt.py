@@ -145,7 +145,7 @@ CASES = {
     "receive": Case(("bbrgym.cli", "receive", "--port=0")),
     "ns3": Case(("bbrgym.cli", "ns3", "--openGymPort=5999", "--simSeed=0"), None, "_zmq"),
     "ui": Case(("bbrgym.cli", "ui", "--port=5998"), "runs/mlflow.db"),
-    "papers": Case(("studies.papers",), f"runs/benchmark/*/{RUN}", resumption=SAME),
+    "papers": Case(("bbrgym.cli", "papers", "acw-jain"), f"runs/papers/*/{RUN}", resumption=SAME),
 }
 
 

@@ -927,6 +927,24 @@ COMMANDS: dict[str, Command] = {
         parser=partial(_call, "benchmark.trace_sets", "traces_parser"),
         examples=("bbrgym traces", "bbrgym traces mahimahi/traces", "bbrgym traces --synthetic synthetic --seed 3"),
     ),
+    "papers": Command(
+        "reproduce a figure of a paper: published and measured in one table and one picture",
+        partial(_call, "benchmark.papers", "run_papers"),
+        "Without a figure: all of them by paper, and about how long each takes. With one or several: run the "
+        "experiment, print what was published and measured with two verdicts, order and value, and write "
+        "runs/papers/FIGURE/ENGINE.png. Finished runs are kept. key=value changes a setting of the experiment "
+        "(docs/reproduce.md).",
+        settings=(
+            "--engine ns3   in ns-3, as the page of results; native by default, which takes a minute",
+            "--full         the durations and repeats of the paper",
+        ),
+        examples=(
+            "bbrgym papers",
+            "bbrgym papers acw-jain",
+            "bbrgym papers ablation/bbr-acw --engine ns3",
+            "bbrgym papers acw-latency benchmark.seeds=[1] benchmark.competitors=[bbr,bbq]",
+        ),
+    ),
     "report": Command(
         "write the report of a benchmark again",
         _report,

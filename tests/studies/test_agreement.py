@@ -213,7 +213,8 @@ def test_a_page_is_of_older_code_until_every_scenario_is_measured() -> None:
 
 def test_the_hash_of_a_run_is_of_what_decides_it(monkeypatch: pytest.MonkeyPatch) -> None:
     run = agreement.GridRun("g00", "native", 1)
-    others = [dataclasses.replace(run, **change) for change in ({"seed": 2}, {"engine": "ns3"}, {"scenario_name": "g01"})]
+    changes: list[dict[str, Any]] = [{"seed": 2}, {"engine": "ns3"}, {"scenario_name": "g01"}]
+    others = [dataclasses.replace(run, **change) for change in changes]
     before = run.code
     assert len({before, *(other.code for other in others)}) == 4
     monkeypatch.setattr(agreement, "WARMUP", 0.5)

@@ -14,9 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 from bbrgym import Scenario
 from bbrgym.baselines import registry
 from bbrgym.benchmark.metrics import MEASURED
+from bbrgym.benchmark.paper_figures import paper_figure
 from bbrgym.benchmark.plan import Benchmark
-from studies.papers.figures import paper_figure
-from studies.papers.published import CLAIMS, Paper, PaperFigure, load_paper
+from bbrgym.benchmark.published import CLAIMS, Paper, PaperFigure, load_paper
 
 PAPER = sorted(path.stem for path in CLAIMS.glob("paper/*.yaml"))
 ABLATION = sorted(path.stem for path in CLAIMS.glob("ablation/*.yaml"))

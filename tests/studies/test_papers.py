@@ -1,109 +1,113 @@
-"""The experiments of the papers, all of them in one go."""
+"""The study of papers: figures share runs, and a figure is of older code until all of its runs are measured."""
 
 import re
 from pathlib import Path
 
-import fake_engine
+import numpy as np
 import pytest
-from fake_engine import FakeEngine
-from in_process import ExecutorInThisProcess
-from pages import empty_page
 
-from bbrgym import Scenario
-from bbrgym.benchmark.results import load_benchmark
-from studies.papers.__main__ import main
-from studies.papers.published import VERDICTS, compare, paper_of
+from bbrgym.benchmark.ledger import Rows
+from bbrgym.benchmark.metrics import MEASURED, RUN_COLUMNS
+from bbrgym.benchmark.published import VERDICTS
+from studies import page, papers
+from studies.study import Study
 
-# Two experiments of one paper with the same runs, and an ablation, made short.
-FIRST, SECOND, ABLATION = "acw-latency", "acw-rttfair-throughput-1bdp", "ablation/bbr-acw"
-SHORT = ["engine.name=fake", "presets.quick.duration_s=2", "presets.quick.seeds=[1]"]
+FIGURE, ABLATION = "acw-latency", "ablation/bbr-acw"
 
 
-class _Cursed(FakeEngine):
-    """Fails with bbq."""
-
-    def begin_reset(self, scenario: Scenario, seed: int) -> None:
-        if scenario.flows[0].algorithm == "bbq":
-            self.fail_at_step = 1
-        super().begin_reset(scenario, seed)
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Run everything in this process, and write empty reports."""
-    monkeypatch.setattr("bbrgym.benchmark.run.make_executor", ExecutorInThisProcess)
-    monkeypatch.setattr("bbrgym.benchmark.report.write_report", lambda result: result.directory / "benchmark.json")
-    monkeypatch.chdir(tmp_path)
-
-
-def line_of(text: str, experiment: str) -> list[str]:
-    """Return the cells of an experiment's line in the printed table."""
-    (cells,) = (line.split() for line in text.splitlines() if line.split()[:1] == [experiment] and "(" not in line)
-    return cells
+def made_up(*names: str) -> dict[str, Rows]:
+    """Return made-up results of all runs of some figures."""
+    random = np.random.default_rng(7)
+    results: dict[str, Rows] = {}
+    for job in papers.jobs():
+        if set(names) & set(job.figures):
+            run = {name: 1.0 + random.random() for name in RUN_COLUMNS}
+            rows = [
+                {
+                    **{name: 1.0 + random.random() for name in MEASURED},
+                    **run,
+                    "flow": index,
+                    "algorithm": flow.algorithm,
+                }
+                for index, flow in enumerate(job.run.scenario.flows)
+            ]
+            kept = [{column: row[column] for column in papers.COLUMNS} for row in rows]
+            results[job.name] = [{"trace": str(len(results)), **row} for row in kept]
+    return results
 
 
-def test_from_the_command_line_to_the_page(capsys: pytest.CaptureFixture[str]) -> None:
-    empty_page("papers.md", Path())
-    assert main([f"only=[{SECOND},{FIRST},{ABLATION}]", "write=papers.md", *SHORT]) == 0
-    text = capsys.readouterr().out
-    # A run that two experiments have is made once.
-    assert f"paper/{FIRST} (1 of 3)" in text
-    assert "4 of 4 runs linked from other benchmarks" in text
-    directories = [Path("runs/benchmark/paper-quick") / name for name in (FIRST, SECOND)]
-    traces = [sorted(directory.glob("runs/*/trace.parquet")) for directory in directories]
-    assert len(traces[0]) == 4
-    assert all(a.samefile(b) for a, b in zip(*traces, strict=True))
-    for directory in directories:
-        result = load_benchmark(directory)
-        assert all(row.measured != "-" for row in compare(paper_of(result), result.results))
-        assert line_of(text, f"paper/{directory.name}")[-1] == f"paper-quick/{directory.name}"
-        command = result.plan["provenance"]["command"]
-        assert command.startswith(f"bbrgym benchmark experiment=paper/{directory.name} preset=quick engine.name=fake")
-    assert "Reports: runs/benchmark/…/report.html" in text
-    assert "Page: papers.md" in text
-    page = Path("papers.md").read_text()
-    slugs = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in re.findall("^#+ (.*)$", page, re.M)}
-    assert {FIRST, SECOND} < set(re.findall(r"\]\(#([^)]*)\)", page)) <= slugs
-    images = [f"{name}.png" for name in (FIRST, SECOND, ABLATION.replace("/", "-"))]
-    assert re.findall(r"\]\(papers/([^)]*)\)", page) == images
-    assert sorted(images) == sorted(path.name for path in Path("papers").iterdir())
-    assert "| bbr-acw | `bbr-acw` |" in page
-    assert "nan" not in page
-
-    assert main([f"only={FIRST}", *SHORT]) == 0
-    assert "4 of 4 runs are already done" in capsys.readouterr().out
+def no_figure(name: str, draw: object) -> str:
+    return f"papers/{name}.png"
 
 
-def test_failures_do_not_end_the_rest(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fake_engine, "FakeEngine", _Cursed)
-    empty_page("papers.md", Path())
-    assert main([f"only=[{FIRST},{SECOND}]", "write=papers.md", *SHORT]) == 1
-    printed = capsys.readouterr()
-    assert "2 runs failed" in printed.err
-    for name in (FIRST, SECOND):
-        result = load_benchmark(Path("runs/benchmark/paper-quick") / name)
-        assert [failure.competitor for failure in result.failures] == ["bbq"]
-        rows = compare(paper_of(result), result.results)
-        verdicts = [row.verdict for row in rows]
-        assert "not judged" in verdicts  # those of bbq
-        counts = [str(verdicts.count(verdict)) for verdict in VERDICTS]
-        assert line_of(printed.out, f"paper/{name}")[1:6] == [*counts, "1"]
-    assert Path("papers.md").read_text().count("**1 of 4 runs failed.**") == 2
+def test_a_run_of_several_figures_is_one_job() -> None:
+    jobs = papers.jobs()
+    assert len({job.run.key for job in jobs}) == len({job.name for job in jobs}) == len({job.code for job in jobs})
+    assert (
+        len(jobs) == len({job.code for job in jobs}) < sum(len(papers._runs_of(name)) for name in papers.experiments())
+    )
+    shared = {job.figures for job in jobs if FIGURE in job.figures}
+    assert any("acw-rttfair-throughput-1bdp" in figures for figures in shared)
+    assert all(FIGURE in job.name for job in jobs if FIGURE in job.figures), "so that --only finds them"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["only=[acw-latncy]"], "unknown experiment 'paper/acw-latncy' (did you mean 'paper/acw-latency'?)"),
-        (["only=[]"], "only must name at least one experiment, got []"),
-        (["preset=long"], "preset must be one of quick, full, got 'long'"),
-        (["preset=quick,full"], "preset=quick,full: give one value, not a sweep"),
-        (["only=acw-latency", "benchmark.procs=1"], "Could not override 'benchmark.procs'"),
-    ],
-)
-def test_a_mistake_gets_one_message_and_runs_nothing(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 1
-    assert message in capsys.readouterr().err
-    assert not Path("runs").exists()
+def test_the_hash_of_a_run_is_of_what_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = papers.jobs()[0]
+    before = job.code
+    monkeypatch.setattr(papers, "COLUMNS", papers.COLUMNS[:-1])
+    assert job.code != before
+
+
+@pytest.mark.parametrize("name", papers.experiments())
+def test_what_is_kept_is_enough_for_every_figure(name: str) -> None:
+    results = made_up(name)
+    measured = papers.results_of(name, results)
+    assert measured is not None
+    section = papers.Section.of(papers.experiments()[name], measured)
+    assert not section.is_older
+    assert [entry.what for entry in section.entries if entry.measured == "-"] == []
+    assert bool(section.variants) == ("/" in name)
+    assert "nan" not in section.table + section.variants
+
+
+def test_a_figure_is_of_older_code_until_all_of_its_runs_are_measured() -> None:
+    results = made_up(FIGURE)
+    found = papers.sections(results)
+    assert [name for name, section in found.items() if not section.is_older and name == FIGURE] == [FIGURE]
+    missing = next(job.name for job in papers.jobs() if FIGURE in job.figures)
+    del results[missing]
+    assert papers.sections(results)[FIGURE].is_older
+    shown = papers.view(results, no_figure)
+    assert FIGURE in str(shown["older"])
+
+
+def test_a_figure_that_nobody_measured_is_on_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "load_older", lambda study: {"runs": "", "figures": {}})
+    shown = papers.view(made_up(FIGURE), no_figure)
+    assert FIGURE not in shown["missing"]
+    assert ABLATION in shown["missing"]
+    assert list(papers.parts(made_up(ABLATION), no_figure)) == ["bbr-acw"]
+
+
+def test_every_figure_has_an_address_on_the_page_of_its_paper() -> None:
+    root = page.RESULTS
+    for name in papers.experiments():
+        file, _, anchor = papers.address_of(name).partition("#")
+        headings = re.findall(r"^## (.*)$", (root / file).read_text("utf-8"), re.MULTILINE)
+        assert anchor in [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+def test_nothing_that_was_measured_is_lost() -> None:
+    study = Study("papers")
+    results = {name: entry.rows for name, entry in study.ledger.load(papers.jobs()).items()}
+    found = papers.sections(results)
+    assert set(found) == set(papers.experiments())
+    for name, section in found.items():
+        assert len(section.entries) == len(papers.experiments()[name].paper.published)
+        assert {entry.verdict for entry in section.entries} <= set(VERDICTS)
+
+
+def test_older_code_is_forgotten_once_every_figure_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    shown = papers.view(made_up(*papers.experiments()), no_figure)
+    assert (shown["older"], shown["missing"]) == ([], [])

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from bbrgym import Flow, Scenario
-from studies.papers.published import Paper, PublishedComparison, compare, load_paper
+from bbrgym.benchmark.published import Paper, PublishedComparison, compare, load_paper
 
 NAMES = ["bbr", "bbq", "da-bbr", "bbr-acw"]
 TWO_FLOWS = Scenario(flows=(Flow(rtt_ms=10), Flow(rtt_ms=50)))

@@ -23,7 +23,7 @@ from pages import ROOT, commands
 from bbrgym import Flow, Scenario, cli, lab, simulate, simulation
 from bbrgym.agents import importers, mlflow_store
 from bbrgym.baselines.policy_file import REFERENCE
-from bbrgym.benchmark import candidate, results, score, score_linux, trace_sets
+from bbrgym.benchmark import candidate, papers, results, score, score_linux, trace_sets
 from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.decider import Decider
 from bbrgym.cli import COMMANDS
@@ -221,6 +221,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (importers, "import_model"),
         (lab, "make_server"),
         (mlflow_store, "run_ui"),
+        (papers, "check_is_available"),
         (results, "load_benchmark"),
         (score_linux, "score_on_linux"),
         (server, "serve_episode"),

@@ -7,28 +7,54 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from bbrgym.benchmark.claims import Claim
+from bbrgym.benchmark.paper_verdicts import Verdicts
 from bbrgym.benchmark.plots import LABELS
+from bbrgym.benchmark.published import AXES, PaperFigure, PublishedComparison, numbers_of
 from bbrgym.benchmark.statistics import number_text
-from bbrgym.benchmark.style import MOST_HIGHLIGHTED, SMALL, Mark, fit_y, lighter, marks_of, name_lines, panels, styled
+from bbrgym.benchmark.style import (
+    MOST_HIGHLIGHTED,
+    OTHERS,
+    SMALL,
+    STYLE,
+    Mark,
+    empty_figure,
+    fit_y,
+    lighter,
+    marks_of,
+    name_lines,
+    panels,
+    styled,
+)
 from bbrgym.benchmark.tables import summary_table
 from bbrgym.benchmark.verdicts import TIMES_TO_REACH
 from bbrgym.envs.scenario import Scenario
-from studies.papers.published import AXES, PaperFigure, numbers_of
+from bbrgym.extras import optional
+from bbrgym.files import replace_file
+
+with optional("a plot"):
+    from matplotlib import rc_context
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.image import imsave
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
 MOST_LETTERS: Final = 14
 """Of a name beside a line, if two panels are side by side."""
 LEGEND: Final = 0.3
 """Height of a line of a legend, in inches."""
+PICTURE_DPI: Final = 150
+VERDICT_COLUMNS: Final = (8.0, 46.0)
+"""Where the verdicts on order and value stand at the right of the axes, in points."""
+VERDICT_COLOURS: Final = {"yes": "#00734f", "no": "#a33f00"}
 PUBLISHED_SIGNS: Final = {"about": "D", "above": "^", "below": "v"}
 
 
@@ -284,3 +310,106 @@ def _hollow(colour: str) -> dict[str, Any]:
 def _quantity(figure: PaperFigure, metric: str) -> str:
     base = metric.split("[")[0]
     return textwrap.fill(figure.y_label or LABELS.get(base, base), 26)
+
+
+@styled
+def comparison_figure(rows: Sequence[PublishedComparison]) -> Figure:
+    """Draw published numbers and measured ones side by side: a panel per metric, a line per entry.
+
+    Orders have no number: they are not drawn. What was never reached, or not measured, has the published sign alone.
+
+    Raises:
+        ValueError: the paper published no number.
+    """
+    panels_of: dict[str, list[PublishedComparison]] = {}
+    for row in rows:
+        if numbers_of(row.claim):
+            panels_of.setdefault(_heading(row.claim), []).append(row)
+    if not panels_of:
+        raise ValueError("the paper published no number: there is nothing to draw")
+    counts = [len(of) for of in panels_of.values()]
+    figure = empty_figure(height=0.65 + 2 * LEGEND + 0.62 * len(counts) + 0.25 * sum(counts))
+    grid = figure.subplots(len(counts), 1, squeeze=False, gridspec_kw={"height_ratios": [n + 0.8 for n in counts]})
+    signs, marks = _Signs(), marks_of(list(dict.fromkeys(str(row.claim.competitor) for row in rows)))
+    for axes, (heading, entries) in zip(grid.flat, panels_of.items(), strict=True):
+        for place, row in enumerate(entries):
+            if math.isfinite(row.value):
+                number = next(iter(numbers_of(row.claim).values()))
+                axes.plot([number, row.value], [place, place], color=OTHERS.colour, linewidth=1.4, zorder=1)
+                axes.plot(row.value, place, "o", color=marks[str(row.claim.competitor)].colour)
+            signs.draw(axes, row.claim, place, "#111111", is_across=True)
+            verdicts = Verdicts.of(row)
+            for text, right in zip((verdicts.order, verdicts.value), VERDICT_COLUMNS, strict=True):
+                colour = VERDICT_COLOURS.get(text, "#444444")
+                _beside(axes, text.removesuffix(" pairs"), place, right, color=colour)
+        axes.set_title(heading)
+        axes.set_yticks(range(len(entries)), [_line_name(row.claim) for row in entries])
+        axes.set_ylim(len(entries) - 0.5, -0.5)
+        axes.margins(x=0.06)
+        axes.grid(visible=False, axis="y")
+    for text, right in zip(("order", "value"), VERDICT_COLUMNS, strict=True):
+        _beside(grid[0, 0], text, -0.9, right, weight="bold")
+    measured = Line2D([], [], linestyle="", marker="o", color="#444444", label="measured")
+    figure.suptitle("Published and measured", x=0.01, ha="left")
+    return signs.explain(figure, [measured])
+
+
+def _beside(axes: Axes, text: str, place: float, right: float, **properties: Any) -> None:
+    """Write a text at the right of the axes, so many points from them, on the line of an entry."""
+    axes.annotate(
+        text,
+        (1.0, place),
+        xycoords=axes.get_yaxis_transform(),
+        xytext=(right, 0.0),
+        textcoords="offset points",
+        va="center",
+        fontsize=SMALL,
+        annotation_clip=False,
+        **properties,
+    )
+
+
+def _heading(claim: Claim) -> str:
+    label = LABELS.get(claim.metric.split("[")[0], claim.metric)
+    if "[" in claim.metric:
+        label += f", flow {claim.metric.split('[')[1].rstrip(']')}"
+    if claim.quantity == "ratio":
+        return f"{label}, over that of {claim.other}"
+    return f"reduction of {label} against {claim.other}" if claim.quantity == "reduction" else label
+
+
+def _line_name(claim: Claim) -> str:
+    scenarios = claim.scenarios
+    where = ", ".join(scenarios) if len(scenarios) < 3 else f"{scenarios[0]} … {scenarios[-1]}"
+    over = "" if len(scenarios) == 1 else f"{claim.over} of "
+    return f"{claim.competitor}: {over}{where}"
+
+
+def write_picture(
+    path: Path,
+    figure: PaperFigure | None,
+    rows: Sequence[PublishedComparison],
+    results: pd.DataFrame,
+    scenarios: Mapping[str, Scenario],
+) -> None:
+    """Write one picture: the figure from measurements, and below it what was published and measured side by side.
+
+    Args:
+        path: a PNG file, in a folder that need not exist.
+        figure: the paper's figure; None if it has none.
+        rows: what `compare` returns.
+        results: the measurements, as `BenchmarkResult.results`.
+        scenarios: those of the experiment.
+    """
+    shown = [] if figure is None else [paper_figure(figure, results, scenarios, [row.claim for row in rows])]
+    if any(numbers_of(row.claim) for row in rows):
+        shown.append(comparison_figure(rows))
+    images = []
+    for one in shown:
+        one.set_dpi(PICTURE_DPI)
+        canvas = FigureCanvasAgg(one)
+        with rc_context(STYLE):
+            canvas.draw()
+        images.append(np.asarray(canvas.buffer_rgba())[..., :3])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, lambda to: imsave(to, np.concatenate(images), format="png"))

@@ -15,13 +15,12 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from bbrgym.benchmark.claims import Claim, check_flow, check_metric, find_scenarios
-from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import number_text
 from bbrgym.benchmark.verdicts import ClaimRuns, Finding, Measured, judge_claims
 from bbrgym.checks import check_name, read_fields
 from bbrgym.envs.scenario import Scenario
 
-CLAIMS: Final = Path(__file__).parent / "claims"
+CLAIMS: Final = Path(__file__).with_name("paper_claims")
 """What papers published, as `<group>/<experiment>.yaml`: the names of the experiments in conf/experiment.
 
 With `paper: <name>`, `<name>.yaml` has what the experiments of a paper share: their `stated` and `inferred` follow it.
@@ -163,15 +162,6 @@ def load_paper(
     return Paper.from_dict(plain, scenarios, competitors)
 
 
-def paper_of(result: BenchmarkResult, claims: Path = CLAIMS) -> Paper:
-    """Return the paper whose experiment a benchmark is, by the benchmark's name `<group>-<preset>/<experiment>`."""
-    config = result.plan["config"]
-    group, _, name = config["name"].partition("/")
-    scenarios = {name: Scenario.from_dict(plain) for name, plain in config["scenarios"].items()}
-    competitors = [entry["name"] for entry in config["competitors"]]
-    return load_paper(f"{group.rpartition('-')[0]}/{name}", scenarios, competitors, claims)
-
-
 @dataclass(frozen=True)
 class PublishedComparison:
     """A published entry beside what was measured: a row of a table.
@@ -197,13 +187,6 @@ class PublishedComparison:
     agrees: bool | None
     agreement: str
     because: str
-
-    @property
-    def verdict(self) -> str:
-        """One of `VERDICTS`."""
-        if self.agrees is not None:
-            return "agrees" if self.agrees else "disagrees"
-        return "unclear" if self.agreement == "unclear" else "not judged"
 
 
 def compare(paper: Paper, results: pd.DataFrame) -> list[PublishedComparison]:

@@ -1,1 +1,0 @@
-"""The experiments of the papers: run them, compare with what was published, write the page."""
