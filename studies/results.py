@@ -50,7 +50,6 @@ PAGES: Final = {
         25,
         ("studies.preference engine=ns3 benchmark.seeds=[1,2]", "studies.preference write=docs/results/preference.md"),
     ),
-    "rfc9743": Page(20, ("studies.rfc9743 write=docs/results/rfc9743.md",)),
 }
 
 

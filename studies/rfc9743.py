@@ -1,74 +1,62 @@
-"""Judge every algorithm by the criteria of RFC 9743: `python -m studies.rfc9743 [key=value …]`.
-
-Runs conf/experiment/rfc9743.yaml as a benchmark, in runs/benchmark/rfc9743/all. Finished runs are kept, and those of
-`bbrgym benchmark experiment=rfc9743` are used.
-
-    write=docs/results/rfc9743.md     write the page
-    benchmark.competitors=[bbr,bbr3]  these algorithms alone
-"""
+"""Judge every algorithm by the criteria of RFC 9743, all scenarios of conf/experiment/rfc9743.yaml."""
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Final
 
-from rich.console import Console
-
-from bbrgym.benchmark.results import BenchmarkResult
-from bbrgym.benchmark.run import run_benchmark
+from bbrgym.benchmark.experiments import compose_experiment
+from bbrgym.benchmark.ledger import Rows
+from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.statistics import number_text
-from bbrgym.benchmark.verdicts import MEANING, NOT_RUN, NOT_TESTED, WORST_FIRST, Verdicts, print_verdicts, short
-from bbrgym.cli import BENCHMARKS
+from bbrgym.benchmark.verdicts import (
+    MEANING,
+    NOT_RUN,
+    NOT_TESTED,
+    WORST_FIRST,
+    Verdicts,
+    short,
+    varied_runs,
+)
 from studies import page
-from studies.command import check_failures, run_command, split_settings
-from studies.experiments import compose_experiment
+from studies.experiments import SeedRuns, measure_seeds, seed_runs, table_of_runs
 
-MARK: Final = "studies/rfc9743.py"
-COMPETITORS: Final = "benchmark.competitors=[all - stock]"
+OVERRIDES: Final = ("competitor=all", "benchmark.competitors=[all - stock]")
 
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit status."""
-    return run_command("rfc9743", __doc__, _run, arguments)
+work = measure_seeds
 
 
-def _run(arguments: Sequence[str], console: Console) -> None:
-    own, others = split_settings(arguments, {"write": None})
-    config = compose_experiment("rfc9743", ["competitor=all", COMPETITORS, *others])
-    result = run_benchmark(
-        config["benchmark"],
-        BENCHMARKS / config["benchmark"]["name"],
-        console,
-        beside=BENCHMARKS,
-        command=shlex.join(["python", "-m", "studies.rfc9743", *arguments]),
-        has_report=False,
-    )
-    print_verdicts(Verdicts.of(result), console)
-    if own["write"] is not None:
-        write_verdicts_page(result, Path(own["write"]))
-        print(f"Page: {own['write']}")
-    check_failures(len(result.failures))
+@cache
+def benchmark() -> Benchmark:
+    """Return the benchmark."""
+    return Benchmark.from_dict(compose_experiment("rfc9743", OVERRIDES)["benchmark"])
 
 
-def write_verdicts_page(result: BenchmarkResult, path: Path) -> None:
-    """Write the block of the page: a benchmark with the criteria of RFC 9743, finished or not."""
-    runs = result.plan["runs"]
-    lost = []
-    if result.missing:
-        lost.append(f"**Unfinished: {len(result.missing)} of {len(runs)} runs are missing.**")
-    if result.failures:
-        lost.append(f"**{len(result.failures)} of {len(runs)} runs failed.**")
-    command = f"`{result.plan['provenance']['command']}`"
-    blocks = [command, *page.provenance([result.plan]), *lost, *verdict_blocks(Verdicts.of(result))]
-    page.write_block(path, MARK, "\n\n".join(blocks))
+@cache
+def jobs() -> Sequence[SeedRuns]:
+    """Return the runs of every algorithm in every scenario; the metrics of its suite's criteria are kept."""
+    metrics = {scenario: suite.metrics for suite in benchmark().suites.values() for scenario in suite.scenarios}
+    return seed_runs(benchmark(), metrics.__getitem__)
 
 
-def verdict_blocks(verdicts: Verdicts) -> list[str]:
-    """Return the verdicts by criterion and competitor, and the worst scenario of each that fails."""
-    config, competitors = verdicts.result.plan["config"], verdicts.competitors
+def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
+    """Return the tables of the page."""
+    table = table_of_runs(jobs(), results)
+    verdicts = Verdicts.of_table(benchmark(), table, varied_runs(table, "trace"))
+    return {
+        "engine": benchmark().engine["name"],
+        "seeds": len(benchmark().seeds),
+        "warmup": f"{100 * benchmark().warmup:g}",
+        "meaning": MEANING,
+        "verdicts": verdict_table(verdicts),
+        "failures": failure_table(verdicts),
+    }
+
+
+def verdict_table(verdicts: Verdicts) -> str:
+    """Return the verdicts by criterion and competitor, and how many there are of each."""
+    competitors = verdicts.competitors
     rows = []
     counts = {verdict: [0] * len(competitors) for verdict in (*WORST_FIRST, NOT_TESTED, NOT_RUN)}
     for name, suite in verdicts.suites.items():
@@ -77,14 +65,12 @@ def verdict_blocks(verdicts: Verdicts) -> list[str]:
         for place, verdict in enumerate(found):
             counts[verdict][place] += 1
     rows += [["", verdict, *map(str, of_verdict)] for verdict, of_verdict in counts.items() if any(of_verdict)]
-    return [
-        f"Engine {config['engine']['name']}, {len(config['seeds'])} seeds; the first {100 * config['warmup']:g} % of "
-        f"each run are not measured. {MEANING}",
-        page.table(["section", "criterion", *map(page.cell, competitors)], rows),
-        "## Failures",
-        "The mean in the scenario that is furthest from what is needed:",
-        page.table(["section", "criterion", "figure", "needed", "measured"], _failures(verdicts)),
-    ]
+    return page.table(["section", "criterion", *map(page.cell, competitors)], rows)
+
+
+def failure_table(verdicts: Verdicts) -> str:
+    """Return what fails: the mean in the scenario that is furthest from what is needed."""
+    return page.table(["section", "criterion", "figure", "needed", "measured"], _failures(verdicts))
 
 
 def _failures(verdicts: Verdicts) -> Iterator[list[str]]:
@@ -102,7 +88,3 @@ def _failures(verdicts: Verdicts) -> Iterator[list[str]]:
             if measured:
                 what = [suite.section, page.cell(suite.title), page.cell(criterion.label), page.cell(criterion.needed)]
                 yield [*what, ", ".join(measured)]
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
