@@ -1,39 +1,38 @@
-"""What the policy's preference buys: `python -m studies.preference [key=value …]`.
+"""What the policy's preference buys: its share beside CUBIC, and the queue of flows of its own kind.
 
-Runs conf/experiment/preference.yaml twice, beside CUBIC and beside flows of the competitor's own kind, in the folders
-runs/benchmark/preference-<engine>. Finished runs are kept.
-
-    engine=ns3                           in ns-3, which takes much longer than native
-    write=docs/results/preference.md     write the page, of every engine that has run
+Measures conf/experiment/preference.yaml in two engines, beside CUBIC and beside flows of the competitor's own kind.
 """
 
 from __future__ import annotations
 
-import sys
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cache, partial
 from typing import Final
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from bbrgym import Flow, Scenario, make_engine, simulate
-from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
-from bbrgym.benchmark.run import run_benchmark
+from bbrgym.agents.policy import load_agent
+from bbrgym.baselines.policy_file import REFERENCE
+from bbrgym.benchmark.code import code_hash
+from bbrgym.benchmark.experiments import compose_experiment
+from bbrgym.benchmark.ledger import Rows
+from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.statistics import Estimate, estimate
 from bbrgym.benchmark.style import MOST_HIGHLIGHTED, OTHERS, Mark, mark_of, name_points, panels, styled
-from bbrgym.benchmark.tables import run_table
-from bbrgym.cli import BENCHMARKS
 from studies import page
-from studies.command import check_failures, run_command, split_settings
-from studies.experiments import compose_experiment
+from studies.experiments import SeedRuns, measure_seeds, seed_runs, table_of_runs
 
-MARK: Final = "studies/preference.py"
-ENGINES: Final = ("native", "ns3")
+ENGINES: Final[Mapping[str, Sequence[str]]] = {"native": (), "ns3": ("engine=ns3", "benchmark.seeds=[1,2]")}
+"""The engines, and how the experiment is changed for them: ns-3 takes much longer."""
 ROLES: Final[Mapping[str, list[int] | None]] = {"cubic": [0], "kind": None}
+METRICS: Final = {"cubic": ("throughput_mbps[0]", "throughput_mbps[1]"), "kind": ("link_queue_mean_ms",)}
+"""What is kept of the runs of a role."""
 POLICY: Final = "policy "
 """What the names of the policy's settings begin with."""
 
@@ -43,6 +42,9 @@ FAIR_SHARE: Final = 0.5
 MIXED: Final = ((0.0, 1.0), (0.0, 1.0, 1.0, 1.0), (0.0, 0.0, 0.0, 1.0), (0.0, 0.25, 0.5, 0.75, 1.0))
 """Preferences of flows on one link."""
 MIXED_LINK: Final = Scenario(rate_mbps=20, buffer_bdp=2, duration_s=60)
+MIXED_SEEDS: Final = range(1, 11)
+MIXED_WARMUP: Final = 0.25
+"""The part of such a run that does not count."""
 
 
 @dataclass(frozen=True)
@@ -67,34 +69,45 @@ Points = Mapping[str, Mapping[str, Point]]
 """{scenario: {competitor: point}}."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit status."""
-    return run_command("preference", __doc__, _run, arguments)
+@cache
+def jobs() -> Sequence[SeedRuns | MixedRun]:
+    """Return the runs in every engine and role, and those of flows with different preferences."""
+    pairs = [job for engine in ENGINES for role in ROLES for job in pair_runs(engine, role)]
+    return [*pairs, *(MixedRun(preferences, seed) for preferences in MIXED for seed in MIXED_SEEDS)]
 
 
-def _run(arguments: Sequence[str], console: Console) -> None:
-    own, others = split_settings(arguments, {"write": None})
-    results = {}
-    for role, roles in ROLES.items():
-        config = compose_experiment("preference", others)
-        folder = BENCHMARKS / f"preference-{config['engine']['name']}" / role
-        results[role] = run_benchmark(
-            config["benchmark"] | {"roles": roles}, folder, console, beside=BENCHMARKS, has_report=False
-        )
-        check_failures(len(results[role].failures))
-    print(summary(points(results)))
-    if own["write"] is not None:
-        write(Path(own["write"]))
-        print(f"Page: {own['write']}")
+@cache
+def pair_runs(engine: str, role: str) -> Sequence[SeedRuns]:
+    """Return the runs in an engine, beside CUBIC or beside flows of the competitor's own kind."""
+    config = compose_experiment("preference", ENGINES[engine])["benchmark"]
+    benchmark = Benchmark.from_dict(config | {"roles": ROLES[role]})
+    return seed_runs(benchmark, lambda _: METRICS[role], f"{engine}/{role}")
 
 
-def points(results: Mapping[str, BenchmarkResult]) -> Points:
-    """Return where each competitor is on each link."""
-    cubic, kind = (run_table(results[role].results) for role in ROLES)
-    first = cubic["throughput_mbps[0]"]
-    table = pd.DataFrame(
-        {"share": first / (first + cubic["throughput_mbps[1]"]), "queue_ms": kind["link_queue_mean_ms"]}
-    )
+def work(job: SeedRuns | MixedRun) -> Rows:
+    """Simulate and measure."""
+    return measure_seeds(job) if isinstance(job, SeedRuns) else [{"lowest": lowest_share(job)}]
+
+
+def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
+    """Return the figure and the tables of each engine, and the table of flows with different preferences."""
+    context: dict[str, object] = {"mixed": mixed_table(results)}
+    for engine in ENGINES:
+        found = points({role: table_of_runs(pair_runs(engine, role), results) for role in ROLES})
+        context[engine] = {
+            "seeds": len(pair_runs(engine, "kind")[0].runs),
+            "summary": summary(found),
+            "figure": figure(engine, partial(front_figure, found)),
+            "table": point_table(found),
+        }
+    return context
+
+
+def points(tables: Mapping[str, pd.DataFrame]) -> Points:
+    """Return where each competitor is on each link, given the runs by role, as `table_of_runs` has them."""
+    cubic, kind = (tables[role] for role in ROLES)
+    first, second = (cubic[metric] for metric in METRICS["cubic"])
+    table = pd.DataFrame({"share": first / (first + second), "queue_ms": kind[METRICS["kind"][0]]})
     return {
         str(scenario): {
             str(name): Point(estimate(runs["share"].to_numpy()), estimate(runs["queue_ms"].to_numpy()))
@@ -133,47 +146,54 @@ def summary(found: Points) -> str:
     )
 
 
-def mixed(preferences: Sequence[float], seeds: Sequence[int]) -> Estimate:
-    """Return the lowest share of flows with these preferences on one link, in equal shares."""
-    flows = tuple(Flow("policy", 40, jitter_ms=0.5, parameters={"preference": value}) for value in preferences)
-    scenario = replace(MIXED_LINK, flows=flows)
-    engine = make_engine("native")
-    lowest = []
-    for seed in seeds:
-        rates = [
-            flow.throughput_mbps
-            for flow in simulate(scenario, engine, seed).summary(after_s=0.25 * scenario.duration_s).flows
-        ]
-        lowest.append(min(rates) / sum(rates) * len(rates))
-    return estimate(lowest)
+@dataclass(frozen=True)
+class MixedRun:
+    """A run of flows with these preferences on one link."""
+
+    preferences: tuple[float, ...]
+    seed: int
+
+    @property
+    def scenario(self) -> Scenario:
+        """What is simulated."""
+        flows = (Flow("policy", 40, jitter_ms=0.5, parameters={"preference": value}) for value in self.preferences)
+        return replace(MIXED_LINK, flows=tuple(flows))
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls it."""
+        return f"mixed/{preferences_text(self.preferences)}/{self.seed}"
+
+    @property
+    def code(self) -> str:
+        """The hash of what decides its result."""
+        decided_by = [self.scenario.to_dict(), load_agent(REFERENCE).content_hash, MIXED_WARMUP]
+        return code_hash("native", also=json.dumps(decided_by))
 
 
-def write(path: Path) -> None:
-    """Write the blocks of the page: of every engine that has run, and of flows with different preferences."""
-    blocks = {}
-    for engine in ENGINES:
-        folders = {role: BENCHMARKS / f"preference-{engine}" / role for role in ROLES}
-        if not all((folder / "benchmark.json").is_file() for folder in folders.values()):
-            continue
-        results = {role: load_benchmark(folder) for role, folder in folders.items()}
-        found = points(results)
-        link = page.write_figure(_figure(found), path, engine)
-        blocks[engine] = [
-            f"{len(results['kind'].plan['config']['seeds'])} seeds.",
-            summary(found),
-            f"![Share beside CUBIC over the queueing delay among its own kind]({link})",
-            _table(found),
-            *page.provenance(result.plan for result in results.values()),
-        ]
-    rows = [
-        [", ".join(f"{value:g}" for value in preferences), mixed(preferences, range(1, 11)).text(".2f")]
-        for preferences in MIXED
-    ]
-    blocks["mixed"] = [page.table(["preferences of the flows", "lowest share, in equal shares"], rows, [1])]
-    page.write_blocks(path, MARK, blocks)
+def lowest_share(job: MixedRun) -> float:
+    """Return the lowest share of the flows, in equal shares."""
+    with closing(make_engine("native")) as engine:
+        trace = simulate(job.scenario, engine, job.seed)
+    rates = [flow.throughput_mbps for flow in trace.summary(after_s=MIXED_WARMUP * job.scenario.duration_s).flows]
+    return min(rates) / sum(rates) * len(rates)
 
 
-def _table(found: Points) -> str:
+def mixed_table(results: Mapping[str, Rows]) -> str:
+    """Return the lowest share of flows with different preferences."""
+    rows = []
+    for preferences in MIXED:
+        lowest = [results[MixedRun(preferences, seed).name][0]["lowest"] for seed in MIXED_SEEDS]
+        rows.append([preferences_text(preferences), estimate(lowest).text(".2f")])
+    return page.table(["preferences of the flows", "lowest share, in equal shares"], rows, [1])
+
+
+def preferences_text(preferences: Sequence[float]) -> str:
+    """Return `0, 0.25, 1`."""
+    return ", ".join(f"{value:g}" for value in preferences)
+
+
+def point_table(found: Points) -> str:
     """Return the share and the queue of each competitor on each link."""
     rows = [
         [name, *(f"{of[name].share.text('.2f')}, {of[name].queue_ms.text('.1f')} ms" for of in found.values())]
@@ -183,7 +203,8 @@ def _table(found: Points) -> str:
 
 
 @styled
-def _figure(found: Points) -> Figure:
+def front_figure(found: Points) -> Figure:
+    """Draw the share over the queue: a panel per link, with the front of the policy's preferences."""
     figure, grid = panels(len(found), 2, 2.9, sharex=True, sharey=True)
     for axes, (scenario, of_scenario) in zip(grid, found.items(), strict=True):
         places = {name: (point.queue_ms.value, point.share.value) for name, point in of_scenario.items()}
@@ -215,7 +236,3 @@ def _named(of_scenario: Mapping[str, Point]) -> list[str]:
     best = [n for n in names if not of_scenario[n].is_within([of_scenario[other] for other in names if other != n])]
     known = [name for name in ("cubic", "bbr", "bbr2", "copa") if name in names]
     return list(dict.fromkeys([*best, *known]))[: MOST_HIGHLIGHTED - 1]
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -45,12 +45,7 @@ class Page:
     commands: tuple[str, ...]
 
 
-PAGES: Final = {
-    "preference": Page(
-        25,
-        ("studies.preference engine=ns3 benchmark.seeds=[1,2]", "studies.preference write=docs/results/preference.md"),
-    ),
-}
+PAGES: Final[dict[str, Page]] = {}
 
 
 def current_hash() -> str:

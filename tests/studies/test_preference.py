@@ -1,16 +1,17 @@
 """studies/preference.py: which algorithms lie beyond the front of the policy's preferences, and the page."""
 
+import dataclasses
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import ExecutorInThisProcess
-from pages import empty_page
 
 from bbrgym.benchmark.statistics import Estimate
 from studies import preference
-from studies.preference import Point, beyond, main, summary
+from studies.page import figures_of
+from studies.preference import MixedRun, Point, beyond, jobs, pair_runs, summary, view, work
 
 LINK = {
     "rate_mbps": 4,
@@ -52,25 +53,39 @@ def test_a_point_is_beyond_if_no_preference_has_its_share_and_its_queue() -> Non
     assert summary({"1bdp": {"polite": others["polite"]} | policy}).endswith("in 1 of 1 points.")
 
 
-def test_the_command_writes_the_page_of_the_engines_that_have_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_page_has_the_points_of_each_engine_and_flows_with_different_preferences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compose(experiment: str, overrides: list[str]) -> dict[str, Any]:
-        assert (experiment, overrides) == ("preference", ["benchmark.seeds=[1]"])
-        return {"benchmark": BENCHMARK, "engine": {"name": "native"}}
-
-    monkeypatch.setattr(preference, "compose_experiment", compose)
-    monkeypatch.setattr(preference, "BENCHMARKS", tmp_path)
+    monkeypatch.setattr(preference, "compose_experiment", lambda experiment, overrides: {"benchmark": BENCHMARK})
+    monkeypatch.setattr(preference, "ENGINES", {"native": ()})
     monkeypatch.setattr(preference, "MIXED", ((0.0, 1.0),))
+    monkeypatch.setattr(preference, "MIXED_SEEDS", range(1, 3))
     monkeypatch.setattr(preference, "MIXED_LINK", preference.Scenario(rate_mbps=4, duration_s=2))
-    monkeypatch.setattr("bbrgym.benchmark.run.make_executor", ExecutorInThisProcess)
-    path = empty_page("preference.md", tmp_path)
-    assert main([f"write={path}", "benchmark.seeds=[1]"]) == 0
-    text = path.read_text()
-    assert "begin: studies/preference.py ns3 -->\n<!-- end" in text
-    assert (tmp_path / "preference" / "native.png").is_file()
-    found = re.search(r"^\| bbr \| (\S+), (\S+) ms \|", text, re.MULTILINE)
+    for function in (jobs, pair_runs):
+        monkeypatch.setattr(preference, function.__name__, function.__wrapped__)
+    names = [job.name for job in preference.jobs()]
+    assert names[::4] == ["native/cubic/1bdp/cubic", "native/kind/1bdp/cubic", "mixed/0, 1/1"]
+    made: Any = view({job.name: work(job) for job in preference.jobs()}, figures_of(tmp_path / "x.md", is_written=True))
+    assert made["native"]["seeds"] == 1
+    assert made["native"]["summary"].startswith("At some preference")
+    assert (tmp_path / made["native"]["figure"]).is_file()
+    found = re.search(r"^\| bbr \| (\S+), (\S+) ms \|", made["native"]["table"], re.MULTILINE)
     assert found is not None
     assert 0 < float(found[1]) < 1
     assert float(found[2]) > 0
-    assert "At some preference" in capsys.readouterr().out
+    mixed = re.search(r"^\| 0, 1 \| (\S+) ", made["mixed"], re.MULTILINE)
+    assert mixed is not None
+    assert 0 < float(mixed[1]) < 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda run: dataclasses.replace(run, preferences=(0.0, 0.5)),
+        lambda run: dataclasses.replace(run, preferences=(0.0, 1.0, 1.0)),
+    ],
+)
+def test_the_hash_of_a_run_is_of_its_preferences(change: Callable[[MixedRun], MixedRun]) -> None:
+    run = MixedRun((0.0, 1.0), 1)
+    assert change(run).code != run.code
+    assert change(run).name != run.name
