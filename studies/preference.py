@@ -73,7 +73,7 @@ Points = Mapping[str, Mapping[str, Point]]
 def jobs() -> Sequence[SeedRuns | MixedRun]:
     """Return the runs in every engine and role, and those of flows with different preferences."""
     pairs = [job for engine in ENGINES for role in ROLES for job in pair_runs(engine, role)]
-    return [*pairs, *(MixedRun(preferences, seed) for preferences in MIXED for seed in MIXED_SEEDS)]
+    return [*pairs, *mixed_runs()]
 
 
 @cache
@@ -90,17 +90,38 @@ def work(job: SeedRuns | MixedRun) -> Rows:
 
 
 def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
-    """Return the figure and the tables of each engine, and the table of flows with different preferences."""
-    context: dict[str, object] = {"mixed": mixed_table(results)}
+    """Return the figure and the tables of each engine, and the table of flows with different preferences.
+
+    Until all of its runs are measured, a part is of older code (`page.load_older`).
+    """
+    older = page.load_older("preference")
+    context: dict[str, object] = {}
     for engine in ENGINES:
-        found = points({role: table_of_runs(pair_runs(engine, role), results) for role in ROLES})
-        context[engine] = {
-            "seeds": len(pair_runs(engine, "kind")[0].runs),
-            "summary": summary(found),
-            "figure": figure(engine, partial(front_figure, found)),
-            "table": point_table(found),
-        }
+        runs = {role: pair_runs(engine, role) for role in ROLES}
+        if is_measured([job for of_role in runs.values() for job in of_role], results):
+            found = points({role: table_of_runs(of_role, results) for role, of_role in runs.items()})
+            context[engine] = {
+                "seeds": len(runs["kind"][0].runs),
+                "summary": summary(found),
+                "figure": figure(engine, partial(front_figure, found)),
+                "table": point_table(found),
+                "is_older": False,
+            }
+        else:
+            was = older[engine]
+            drawn = f"preference/{engine}.png"  # as older code has drawn it
+            context[engine] = {**was, "table": "\n".join(was["table"]), "figure": drawn, "is_older": True}
+    is_mixed_measured = is_measured(mixed_runs(), results)
+    context["mixed"] = {
+        "table": mixed_table(results) if is_mixed_measured else "\n".join(older["mixed"]),
+        "is_older": not is_mixed_measured,
+    }
     return context
+
+
+def is_measured(jobs: Sequence[SeedRuns | MixedRun], results: Mapping[str, Rows]) -> bool:
+    """Return whether all of some runs have a result."""
+    return all(job.name in results for job in jobs)
 
 
 def points(tables: Mapping[str, pd.DataFrame]) -> Points:
@@ -169,6 +190,11 @@ class MixedRun:
         """The hash of what decides its result."""
         decided_by = [self.scenario.to_dict(), load_agent(REFERENCE).content_hash, MIXED_WARMUP]
         return code_hash("native", also=json.dumps(decided_by))
+
+
+def mixed_runs() -> list[MixedRun]:
+    """Return the runs of flows with different preferences."""
+    return [MixedRun(preferences, seed) for preferences in MIXED for seed in MIXED_SEEDS]
 
 
 def lowest_share(job: MixedRun) -> float:
