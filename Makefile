@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run study house test test-all check docs recipe clients sanitize format stubs fields bench storm fuzz mutants stacks kernel results ui playground playground-bench clean FORCE
+.PHONY: setup run study house test test-all check docs recipe clients sanitize format stubs fields bench storm fuzz mutants stacks kernel ui playground playground-bench clean FORCE
 
 # Other targets need it, too, and have a last line of their own.
 NEXT := "Done. Next: . $(BIN)/activate && bbrgym simulate bbr cubic --rtt 10,50 --plot first.png"
@@ -136,11 +136,7 @@ stacks: setup
 	$(BIN)/python -m studies.stacks --write docs/stacks.md
 	$(BIN)/python -m studies.stacks.long_rtt --write docs/stacks.md
 
-# All pages of docs/results that are not of this code yet, the short ones first; a night. ARGS=--list: what is left.
-results: setup
-	$(BIN)/python -m studies.results $(ARGS)
-
-# Studies whose results are kept beside their pages: STUDY=queues, or all of them. Finished ones are not measured again.
+# The pages of docs/results: STUDY=queues, or all of them. What is measured by this code is not measured again.
 STUDY ?= all
 study: setup
 	$(BIN)/python -m studies $(STUDY) --measure --write

@@ -17,7 +17,8 @@ from typing import Final
 
 from bbrgym.addresses import addresses
 from bbrgym.files import write_text
-from studies.page import table, with_block
+from studies.blocks import with_block
+from studies.page import table
 
 ROOT: Final = Path(__file__).parents[1]
 MARK: Final = "addresses (src/bbrgym/addresses.toml)"

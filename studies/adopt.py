@@ -24,7 +24,7 @@ from bbrgym.baselines.policy_file import REFERENCE, read_policy
 from bbrgym.benchmark.style import COLOURS, MARKERS, Mark, empty_figure, name_lines, styled
 from bbrgym.files import write_json
 from bbrgym.interruption import run_interruptible
-from studies import page
+from studies import blocks, page
 
 CARD: Final = page.RESULTS.parent / "policy.md"
 LICENCE: Final = "MIT"
@@ -51,7 +51,7 @@ def adopt(run: Path, folder: Path = REFERENCE, card_page: Path = CARD) -> None:
     agent.training = {**agent.training, "made_with": made_with, "licence": LICENCE}
     agent.save(folder)
     rows = [[name, page.cell(text)] for name, text in facts(agent.stored).items()]
-    page.write_block(card_page, "agents/reference", page.table(["the policy's file", ""], rows))
+    blocks.write_block(card_page, "agents/reference", page.table(["the policy's file", ""], rows))
     summary = {
         "commands": commands,
         "experiment": record["experiment"],

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from bbrgym.interruption import run_interruptible
-from studies import page
+from studies import blocks, page
 
 MARK: Final = "studies/install.py"
 ROOT: Final = Path(__file__).parents[1]
@@ -84,7 +84,7 @@ def count_packages(home: Path) -> int:
 
 def main() -> int:
     """Measure, and print the table; with --write, write it into the page."""
-    parser = page.parser(__doc__, MARK)
+    parser = blocks.parser(__doc__, MARK)
     parser.add_argument("--python", action="append", metavar="PATH", help="an interpreter to try, instead of this one")
     options = parser.parse_args()
     rows: list[list[str]] = []
@@ -94,7 +94,7 @@ def main() -> int:
             said = f"The wheel has {wheel.stat().st_size / 1e6:.1f} MB."
             rows += [measure(wheel, python, extras) for extras in ([REPEATED] if rows else TRIED)]
     table = page.table(["", "Python", "packages", "MB", "s, with downloads", "then ran"], rows, range(2, 5))
-    page.publish(f"{said}\n\n{table}", MARK, options.write)
+    blocks.publish(f"{said}\n\n{table}", MARK, options.write)
     return 0
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import bbrgym
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.interruption import run_interruptible
-from studies import page
+from studies import blocks, page
 
 MARK: Final = "studies/loops.py"
 SCENARIO: Final = "duel"
@@ -175,7 +175,7 @@ def measure(way: str) -> float:
 
 def main() -> int:
     """Measure, and print the table; with --write, write it into the page."""
-    parser = page.parser(__doc__, MARK)
+    parser = blocks.parser(__doc__, MARK)
     parser.add_argument("--only", choices=list(WAYS), metavar="NAME", help="measure one way in this process")
     parser.add_argument("--busy", action="store_true", help="keep every core busy with another process")
     options = parser.parse_args()
@@ -191,7 +191,7 @@ def main() -> int:
         f"bbrgym {bbrgym.__version__} on {os.cpu_count()} cores{beside}; the load average before was {load:.1f} "
         "(other processes that wanted a core)."
     )
-    page.publish(f"{page.table(['loop', 'steps per second'], rows, [1])}\n\n{said}", MARK, options.write)
+    blocks.publish(f"{page.table(['loop', 'steps per second'], rows, [1])}\n\n{said}", MARK, options.write)
     return 0
 
 

@@ -28,7 +28,7 @@ from bbrgym.baselines.policy_file import REFERENCE, policy_bytes, read_policy
 from bbrgym.envs.observation import FEATURES
 from bbrgym.files import replace_file
 from bbrgym.lab import PAGE, make_server
-from studies import page
+from studies import blocks, page
 
 MARK: Final = "studies/playground.py"
 SOURCE: Final = Path(__file__).parents[1] / "playground"
@@ -62,14 +62,14 @@ SPEED_SCENARIO: Final = Scenario(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the page, or measure it; with --write, write the table into the page of the documentation."""
-    parser = page.parser(__doc__, MARK)
+    parser = blocks.parser(__doc__, MARK)
     parser.add_argument("--build", type=Path, metavar="FOLDER", help="write the page beside engine.wasm")
     options = parser.parse_args(argv)
     if options.build is not None:
         build(options.build)
         print(f"{options.build} is built; `bbrgym lab` opens it")
     else:
-        page.publish(measure(), MARK, options.write)
+        blocks.publish(measure(), MARK, options.write)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Pages of the documentation for tests: the commands that they tell readers, and marks of pages that code writes."""
+"""Pages of the documentation for tests: the commands that they tell readers."""
 
 import re
 import shlex
@@ -8,7 +8,6 @@ from pathlib import Path
 from bbrgym.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "docs" / "results"
 
 _CODE = re.compile(r"^```(?:python|cpp).*?^```", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(
@@ -42,11 +41,3 @@ def commands_of(text: str) -> list[list[str]]:
         lines += [f"bbrgym score {what}" for cell in cells for what in re.findall(r"`([^`]+)`", cell)]
     whole = [line.replace("\\\n", " ") for line in dict.fromkeys(lines) if not _SKETCH.search(line)]
     return [shlex.split(line, comments=True)[1:] for line in whole]
-
-
-def empty_page(page: str, folder: Path) -> Path:
-    """Write a file with the marks of a page, and nothing between them."""
-    lines = (RESULTS / page).read_text(encoding="utf-8").splitlines()
-    path = folder / page
-    path.write_text("\n".join(line for line in lines if line.startswith(("<!-- begin: ", "<!-- end: "))))
-    return path

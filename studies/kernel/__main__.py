@@ -32,7 +32,7 @@ from bbrgym.envs.linux import bpf
 from bbrgym.envs.linux.engine import LinuxEngine
 from bbrgym.envs.trace import Trace
 from bbrgym.interruption import run_interruptible
-from studies import page
+from studies import blocks, page
 from studies.kernel.cost import EVERY_ACK
 from studies.linux.cases import STAND_INS
 
@@ -340,7 +340,7 @@ def _left() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write the page with --write."""
-    made = page.parser(__doc__, f"{MARK} cost")
+    made = blocks.parser(__doc__, f"{MARK} cost")
     parts = ("cost", "duel", "lone", "scenarios", "kills")
     made.add_argument("--only", choices=parts)
     made.add_argument("--tries", type=int, choices=range(1, TRIES + 1), default=TRIES, help="of a run that is late")
@@ -364,7 +364,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "kills": kills,
     }
     for part in parts if chosen.only is None else (chosen.only,):
-        page.publish("\n\n".join(measure[part]()), f"{MARK} {part}", chosen.write)
+        blocks.publish("\n\n".join(measure[part]()), f"{MARK} {part}", chosen.write)
     return 0
 
 

@@ -25,7 +25,7 @@ from bbrgym.envs.linux.engine import LinuxEngine
 from bbrgym.envs.linux.qlog import add_qlog, find_qlog, read_qlog
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import Trace, simulate
-from studies import page
+from studies import blocks, page
 
 MARK: Final = "studies.stacks"
 RATE_MBPS: Final = 10.0
@@ -159,7 +159,7 @@ def table(rows: Iterable[list[str]], took_s: float) -> str:
 
 def main() -> None:
     """Measure, print the table and write it into a page."""
-    arguments = page.parser(__doc__, MARK)
+    arguments = blocks.parser(__doc__, MARK)
     arguments.add_argument("--only", default="", metavar="TEXT", help="measure only stacks with this in their name")
     given = arguments.parse_args()
     began = time.monotonic()
@@ -169,7 +169,7 @@ def main() -> None:
             if given.only in stack.name:
                 rows.append(row(stack, Path(folder)))
                 print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
-    page.publish(table(rows, time.monotonic() - began), MARK, given.write)
+    blocks.publish(table(rows, time.monotonic() - began), MARK, given.write)
 
 
 def _share(value: float) -> str:

@@ -15,7 +15,7 @@ from bbrgym.envs.linux.engine import LinuxEngine
 from bbrgym.envs.linux.qlog import add_qlog, read_qlog
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import simulate
-from studies import page
+from studies import blocks, page
 from studies.stacks.__main__ import LOG, aioquic
 
 MARK: Final = "studies.stacks.long_rtt"
@@ -38,10 +38,10 @@ def row(control: str, rtt_ms: float) -> list[str]:
 
 def main() -> None:
     """Run, print the table and write it into a page."""
-    given = page.parser(__doc__, MARK).parse_args()
+    given = blocks.parser(__doc__, MARK).parse_args()
     heads = ["stack", "RTT, ms", *(f"{time_s} s" for time_s in range(3, SECONDS + 1, 3)), "sent"]
     publish = page.table(heads, [row(control, rtt_ms) for control, rtt_ms in CASES])
-    page.publish(publish, MARK, given.write)
+    blocks.publish(publish, MARK, given.write)
 
 
 if __name__ == "__main__":

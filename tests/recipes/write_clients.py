@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 
 from recipe_page import PAGE
 
-from studies.page import cell, table, write_block
+from studies.blocks import write_block
+from studies.page import cell, table
 
 HEADINGS: Final = ("client", "versions", "what was run", "result")
 

@@ -1,9 +1,7 @@
 """The parts of pages that all studies share."""
 
 import io
-from argparse import ArgumentTypeError
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +12,6 @@ from PIL import Image
 from bbrgym.benchmark.style import COLOURS, lighter
 from studies import page
 
-BEGIN, END = "<!-- begin: x -->", "<!-- end: x -->"
-DOCUMENT = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-
 
 def test_a_table_is_whole_and_its_text_is_text() -> None:
     assert page.table(["a", "b"], [[page.cell("x | *y* <b>"), "1"]], numbers=[1]).splitlines() == [
@@ -26,36 +21,6 @@ def test_a_table_is_whole_and_its_text_is_text() -> None:
     ]
     assert page.cell("link_jain  a < b [0.1 0.2]") == "link_jain a < b [0.1 0.2]"
     assert page.cell("_this_ [x](y)") == "\\_this\\_ [x]\\(y)"
-
-
-def test_each_engine_has_code_of_its_own() -> None:
-    def plan(engine: str, code: str) -> dict[str, Any]:
-        return {"provenance": {"code": code}, "config": {"engine": {"name": engine}}}
-
-    engines = [plan("native", "c0de"), plan("ns3", "01d")]
-    assert page.provenance(engines) == []
-    (warning,) = page.provenance([*engines, plan("ns3", "c0de")])
-    assert "different code" in warning
-
-
-def test_a_block_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
-    document = tmp_path / "page.md"
-    document.write_text(DOCUMENT)
-    assert page.marked("x")(str(document)) == document
-    page.write_block(document, "x", "new")
-    assert document.read_text() == DOCUMENT.replace("old", "new")
-
-
-@pytest.mark.parametrize("text", ["no marks", f"{BEGIN}\n", f"{END}\n{BEGIN}\n", DOCUMENT + DOCUMENT])
-def test_a_page_must_have_the_marks(text: str, tmp_path: Path) -> None:
-    document = tmp_path / "page.md"
-    document.write_text(text)
-    with pytest.raises(ArgumentTypeError, match="must have one line <!-- begin: x -->"):
-        page.marked("x")(str(document))
-    with pytest.raises(ValueError, match="must have one line <!-- begin: x -->"):
-        page.write_block(document, "x", "new")
-    with pytest.raises(ArgumentTypeError, match="No such file"):
-        page.marked("x")(str(tmp_path / "none.md"))
 
 
 def draw(tmp_path: Path, name: str) -> bytes:

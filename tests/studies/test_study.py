@@ -14,7 +14,7 @@ from rich.console import Console
 from bbrgym.benchmark.ledger import Entry
 from bbrgym.envs.engine import EngineError
 from studies import __main__ as command
-from studies import study
+from studies import page, study
 from studies.study import Study, names
 
 QUIET = Console(quiet=True)
@@ -28,6 +28,10 @@ def test_a_page_is_what_its_template_makes_of_the_kept_results(name: str) -> Non
     parts = made.parts()
     assert parts == {path: path.read_text(encoding="utf-8") for path in parts}
     assert set(made.page.with_suffix("").glob("*.md")) == set(parts)
+
+
+def test_every_page_of_results_is_of_a_study() -> None:
+    assert sorted(path.stem for path in page.RESULTS.glob("*.md")) == names()
 
 
 @pytest.fixture
