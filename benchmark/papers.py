@@ -6,7 +6,6 @@ A figure is an experiment of conf/experiment/paper, or of conf/experiment/ablati
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections.abc import Sequence
 from functools import cached_property
@@ -23,11 +22,13 @@ from bbrgym.benchmark.paper_verdicts import MEANING, Verdicts
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.published import Paper, PublishedComparison, compare, load_paper
 from bbrgym.benchmark.run import run_benchmark
-from bbrgym.benchmark.tables import print_table
+from bbrgym.benchmark.tables import Heading, print_table
 from bbrgym.checks import check_name
 from bbrgym.cores import available_cores
 from bbrgym.envs.engine import EngineError, check_is_available
 from bbrgym.interruption import SAME_COMMAND, resumed_by
+from bbrgym.options import OptionParser
+from bbrgym.terminal import make_console
 
 GROUPS: Final = ("paper", "ablation")
 """Folders of conf/experiment with the experiments of papers."""
@@ -113,24 +114,33 @@ def page_of(name: str) -> str:
     return PAGES.get(prefix, prefix)
 
 
+def papers_parser() -> OptionParser:
+    """Return the parser of `bbrgym papers`."""
+    parser = OptionParser("papers")
+    parser.add_argument(
+        "figures", nargs="*", metavar="FIGURE", help="what to run, and key=value for settings; without it, a list"
+    )
+    parser.add_argument(
+        "--engine", default="native", metavar="NAME", help="native takes a minute; ns3 is that of the page of results"
+    )
+    parser.add_argument("--full", action="store_true", help="the durations and repeats of the paper")
+    return parser
+
+
 def run_papers(arguments: Sequence[str]) -> int:
     """Run the command `bbrgym papers`, and return its exit status."""
-    parser = argparse.ArgumentParser(prog="bbrgym papers", add_help=False)
-    parser.add_argument("figures", nargs="*")
-    parser.add_argument("--engine", default="native")
-    parser.add_argument("--full", action="store_true")
-    options = parser.parse_args(list(arguments))
+    options = papers_parser().parse_args(list(arguments))
     settings = [one for one in options.figures if "=" in one]
     named = [one for one in options.figures if "=" not in one]
     check_name("engine", options.engine, ENGINES)
     if not named:
         if settings:
             raise ValueError(f"{settings[0]} is for the experiment of a figure: name one, as in bbrgym papers acw-jain")
-        list_figures(Console(), is_full=options.full)
+        list_figures(make_console(), is_full=options.full)
         return 0
     experiments = [PaperExperiment(name, options.engine, is_full=options.full, settings=settings) for name in named]
     check_is_available(options.engine)
-    if failed := sum(run_figure(experiment, FOLDER, Console()) for experiment in experiments):
+    if failed := sum(run_figure(experiment, FOLDER, make_console()) for experiment in experiments):
         raise EngineError(f"{failed} runs failed; the same command tries these again")
     return 0
 
@@ -145,7 +155,7 @@ def list_figures(console: Console, *, is_full: bool = False) -> None:
         title = f"{paper.title}. {paper.reference}" if paper.reference else paper.title
         titles.setdefault(title, []).append([name, shows, _minutes(native.seconds()), _minutes(ns3.seconds())])
     for title, rows in titles.items():
-        print_table(console, ["figure", "shows", "native", "ns-3"], rows, title)
+        print_table(console, [Heading("figure", kind="key"), "shows", "native", "ns-3"], rows, title)
     console.print(
         f"Times are about those of {available_cores()} idle cores. `bbrgym papers acw-jain` runs one by native, with "
         "--engine ns3 by ns-3.",

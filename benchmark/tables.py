@@ -297,12 +297,13 @@ class Heading:
 
     Attributes:
         text: may be written over several lines.
-        kind: `number` (never cut nor wrapped, aligned right), `name` (can be cut), `words` (can be wrapped).
+        kind: `number` (never cut nor wrapped, aligned right), `key` (never cut nor wrapped, for users type it), `name`
+            (can be cut), `words` (can be wrapped).
         rank: where not all columns fit, those with the highest rank are left out first; with 0, none is.
     """
 
     text: str
-    kind: Literal["number", "name", "words"] = "number"
+    kind: Literal["number", "key", "name", "words"] = "number"
     rank: int = 0
 
 

@@ -934,10 +934,7 @@ COMMANDS: dict[str, Command] = {
         "experiment, print what was published and measured with two verdicts, order and value, and write "
         "runs/papers/FIGURE/ENGINE.png. Finished runs are kept. key=value changes a setting of the experiment "
         "(docs/reproduce.md).",
-        settings=(
-            "--engine ns3   in ns-3, as the page of results; native by default, which takes a minute",
-            "--full         the durations and repeats of the paper",
-        ),
+        parser=partial(_call, "benchmark.papers", "papers_parser"),
         examples=(
             "bbrgym papers",
             "bbrgym papers acw-jain",

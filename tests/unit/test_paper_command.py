@@ -28,10 +28,15 @@ def _in_an_empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_list_has_every_figure_with_its_times(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_the_list_has_every_figure_with_its_times(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
     assert main(["papers"]) == 0
     text = capsys.readouterr().out
-    assert all(re.search(rf"^ {name} .* (s|min|h) .* (s|min|h) *$", text, re.MULTILINE) for name in figures())
+    assert all(re.search(rf"^{name} .* (s|min|h) .* (s|min|h) *$", text, re.MULTILINE) for name in figures())
+    assert all(len(line) <= width for line in text.splitlines())
     assert "Electronics 2021, 10(5), 615" in text
     assert not Path("runs").exists()
 
