@@ -183,6 +183,8 @@ def _act(network: Network) -> Iterator[str]:
             yield f"float {y}[{outputs}];"
         yield f"memcpy({y}, ${{p}}_layer_{i}_bias, sizeof ${{p}}_layer_{i}_bias);"
         yield f"${{p}}_add_product(${{p}}_layer_{i}_weight, {x}, {inputs}, {y}, {outputs});"
+        if is_last and network.skip is not None:
+            yield f"${{p}}_add_product(${{p}}_skip_weight, state->observation, {network.inputs}, {y}, {outputs});"
         yield f"${{p}}_{network.output if is_last else network.activation}_all({y}, {outputs});"
         x, inputs = y, outputs
 

@@ -60,5 +60,7 @@ def _describe(network: Network) -> str:
     layers = [f"LSTM {of_state.shape[1]}" for _, of_state, _ in network.lstm]
     layers += [f"{len(bias)} {network.activation}" for _, bias in network.layers[:-1]]
     last = "bounded by tanh" if network.output == "tanh" else "clipped to [-1, 1]"
+    if network.skip is not None:
+        last += ", with a skip from the inputs"
     weights = sum(array.size for array in network.to_arrays().values())
     return f"{network.inputs} inputs, {''.join(f'{layer}, ' for layer in layers)}2 outputs {last}; {weights:,} weights"

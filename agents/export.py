@@ -90,6 +90,8 @@ def graph_of(network: Network) -> GraphProto:
         x = node("Gemm", inputs, f"{name}.sum", transB=1)
         if i < len(network.layers) - 1:
             x = node("Tanh" if network.activation == "tanh" else "Relu", [x], f"{name}.out")
+    if network.skip is not None:
+        x = node("Gemm", ["observations", constant("skip.weight", network.skip), x], "skip.sum", transB=1)
     if network.output == "tanh":
         node("Tanh", [x], "actions")
     else:

@@ -173,7 +173,8 @@ class StoredPolicy:
         observation, action, env = (self.spec[group] for group in ("observation", "action", "env"))
         step_ms, step_rtts = env["step_ms"], env["step_rtts"]
         network = self.network
-        parts = [struct.pack("<8sII", b"bbrgympo", 3, len(observation["features"]))]
+        version = 3 if network.skip is None else 4
+        parts = [struct.pack("<8sII", b"bbrgympo", version, len(observation["features"]))]
         parts += [struct.pack("<I", len(name)) + name for name in map(str.encode, observation["features"])]
         interval_ns = 0 if step_ms is None else max(1, round(min(step_ms * 1e6, 2.0**62)))  # as steps of engines
         parts.append(struct.pack("<I4d", observation["history"], *action["cwnd_gain"], *action["pacing_gain"]))
@@ -186,6 +187,8 @@ class StoredPolicy:
         parts.append(struct.pack("<I", len(network.layers)))
         for weight, bias in network.layers:
             parts.append(struct.pack("<I", len(bias)) + _plain(weight) + _plain(bias))
+        if network.skip is not None:
+            parts.append(_plain(network.skip))
         return b"".join(parts)
 
 
@@ -202,7 +205,7 @@ def content_hash(spec: Mapping[str, Any], kind: str, arrays: Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Network:
-    """The weights of a policy: LSTM layers (none in most policies), then fully connected layers.
+    """The weights of a policy: LSTM layers (none in most policies), fully connected layers, and perhaps a skip.
 
     Args:
         layers: weights of shape (outputs, inputs) and biases of shape (outputs,), from the input on, with the
@@ -211,6 +214,8 @@ class Network:
             biases, (4 H,), with the gates in torch's order: input, forget, cell, output.
         activation: `tanh` or `relu`.
         output: what bounds the last layer: `clip` to [-1, 1], or `tanh`.
+        skip: weights of shape (outputs, inputs): the observation itself adds so much to the last layer's values, before
+            their bound. With a memory in the layers it is what the policy does about this step alone.
 
     Raises:
         ValueError: shapes that do not fit together, or values that are not finite.
@@ -220,6 +225,7 @@ class Network:
     lstm: tuple[tuple[Array, Array, Array], ...] = ()
     activation: str = "tanh"
     output: str = "clip"
+    skip: Array | None = None
 
     def __post_init__(self) -> None:
         check_name("activation", self.activation, ACTIVATIONS)
@@ -251,6 +257,10 @@ class Network:
                     f"the layer of shape {weight.shape} with {len(bias)} biases does not fit its {width} inputs"
                 )
             width = len(bias)
+        if self.skip is not None and self.skip.shape != (width, self.inputs):
+            raise ValueError(
+                f"skip.weight must have the shape ({width}, {self.inputs}) of outputs and inputs, got {self.skip.shape}"
+            )
 
     @property
     def kind(self) -> str:
@@ -274,12 +284,17 @@ class Network:
             exact = weight.astype(np.float64) * scale
             return exact.astype(np.float32), (bias - exact @ mean.astype(np.float64)).astype(np.float32)
 
-        if self.lstm:
-            (of_input, of_state, bias), *others = self.lstm
+        network = self
+        if self.skip is not None:
+            *first, (weight, bias) = self.layers
+            skip, bias = fold(self.skip, bias)
+            network = dataclasses.replace(self, layers=(*first, (weight, bias)), skip=skip)
+        if network.lstm:
+            (of_input, of_state, bias), *others = network.lstm
             of_input, bias = fold(of_input, bias)
-            return dataclasses.replace(self, lstm=((of_input, of_state, bias), *others))
-        (weight, bias), *layers = self.layers
-        return dataclasses.replace(self, layers=(fold(weight, bias), *layers))
+            return dataclasses.replace(network, lstm=((of_input, of_state, bias), *others))
+        (weight, bias), *layers = network.layers
+        return dataclasses.replace(network, layers=(fold(weight, bias), *layers))
 
     def to_arrays(self) -> dict[str, Array]:
         """Return the weights by the names that policy.npz has."""
@@ -288,6 +303,8 @@ class Network:
             arrays |= {f"lstm.{index}.input": of_input, f"lstm.{index}.state": of_state, f"lstm.{index}.bias": bias}
         for index, (weight, bias) in enumerate(self.layers):
             arrays |= {f"layer.{index}.weight": weight, f"layer.{index}.bias": bias}
+        if self.skip is not None:
+            arrays["skip.weight"] = self.skip
         return arrays
 
     @classmethod
@@ -310,7 +327,8 @@ class Network:
                 raise ValueError(f"the array {missing[0]!r} is missing")
             return tuple(tuple(arrays[name] for name in layer) for layer in names)
 
-        network = cls(read("layer", "weight", "bias"), read("lstm", "input", "state", "bias"), activation, output)
+        layers, lstm = read("layer", "weight", "bias"), read("lstm", "input", "state", "bias")
+        network = cls(layers, lstm, activation, output, arrays.get("skip.weight"))
         if unknown := sorted(set(arrays) - set(network.to_arrays())):
             raise ValueError(f"unknown array {unknown[0]!r}")
         return network

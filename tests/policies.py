@@ -29,9 +29,12 @@ def make_agent(
     activation: str = "tanh",
     output: str = "clip",
     scale: float = 0.5,
+    has_skip: bool = False,
     **config: Any,
 ) -> Agent:
     """An agent whose weights are drawn: layers of these widths and then the actions, after LSTM layers of those.
+
+    With `has_skip` the observation adds to the actions too.
 
     `config`: `observation`, `action` and `env` as conf/ has them.
     """
@@ -50,7 +53,8 @@ def make_agent(
     for outputs in (*widths, 2):
         layers.append((draw(outputs, width), draw(outputs)))
         width = outputs
-    return Agent(spec, Network(tuple(layers), tuple(memory), activation, output))
+    skip = draw(2, int(np.prod(spec.observation.space.shape))) if has_skip else None
+    return Agent(spec, Network(tuple(layers), tuple(memory), activation, output, skip))
 
 
 def networks() -> dict[str, Agent]:
@@ -60,6 +64,10 @@ def networks() -> dict[str, Agent]:
         "relu, squashed": make_agent(widths=(64, 32), activation="relu", output="tanh", scale=0.2),
         "one layer": make_agent(widths=()),
         "LSTM": make_agent(widths=(16,), lstm=(16, 8)),
+        "LSTM and skip": make_agent(widths=(), lstm=(16,), scale=0.3, has_skip=True),
+        "layers and skip": make_agent(
+            widths=(8, 4), observation={"history": 2}, output="tanh", scale=0.2, has_skip=True
+        ),
         "packets": make_agent(action={"cwnd_scale": "packets"}),
         "saturated": make_agent(widths=(16,), lstm=(16,), scale=3.0),
     }

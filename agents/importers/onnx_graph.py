@@ -40,7 +40,7 @@ OPERATORS: Final = ("Constant", "Transpose", *_PASSING, *_LAYERS, *_ELEMENTWISE,
 
 
 def read_onnx(path: Path) -> ForeignModel:
-    """Read a network of fully connected layers, or one that `bbrgym export` wrote, also with an LSTM.
+    """Read a network of fully connected layers, or one that `bbrgym export` wrote, also with an LSTM or a skip.
 
     Its first output is the actions. Affine operators between layers, such as a normalisation of the observations,
     become part of the weights. An output that nothing bounds is clipped to [-1, 1].
@@ -56,7 +56,7 @@ def read_onnx(path: Path) -> ForeignModel:
     shape = None
     with np.errstate(over="ignore", invalid="ignore"):  # the network refuses what is not finite
         constants = _constants(model.graph)
-        if any(name.startswith("lstm.") for name in constants):
+        if any(name.startswith(("lstm.", "skip.")) for name in constants):
             network = _exported(model.graph, constants)
         else:
             observations, chain = _chain(model.graph, constants)
@@ -186,14 +186,15 @@ class _Operator:
 
 
 def _exported(graph: GraphProto, constants: Mapping[str, _Exact]) -> Network:
-    """Return the recurrent network that `bbrgym export` wrote, after checking that the graph computes just that."""
-    weights = {n: array.astype(np.float32) for n, array in constants.items() if n.startswith(("lstm.", "layer."))}
+    """Return a network that `bbrgym export` wrote and no chain is, after checking that the graph computes just that."""
+    kinds = ("lstm.", "layer.", "skip.")
+    weights = {n: array.astype(np.float32) for n, array in constants.items() if n.startswith(kinds)}
     for activation in ACTIVATIONS:
         for output in ("clip", "tanh"):
             network = Network.from_arrays(weights, activation, output)
             if graph_of(network) == graph:
                 return network
-    raise ValueError("its LSTM was not written by bbrgym export: only fully connected layers can be imported")
+    raise ValueError("its LSTM or skip was not written by bbrgym export: only fully connected layers can be imported")
 
 
 def _shape(observations: ValueInfoProto) -> tuple[int, ...] | None:

@@ -243,7 +243,7 @@ fixed_policy FixedPolicy(const PolicyNetwork& network, double preference) {
     return static_cast<int>(std::nearbyint(value * ONE_Q20));
   };
   const auto& layers = network.layers();
-  check(network.IsPlain(), "have no LSTM, no history, tanh between its layers and clipped actions");
+  check(network.IsPlain(), "have no LSTM, no skip, no history, tanh between its layers and clipped actions");
   check(network.interval() > 0, "decide every so many ms, not RTTs");
   check(layers.size() <= 2, "have at most one hidden layer");
   check(layers[0].outputs <= POLICY_UNITS, "have at most " + std::to_string(POLICY_UNITS) + " hidden units");

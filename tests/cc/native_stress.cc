@@ -79,11 +79,13 @@ class PolicyBytes {
   std::string bytes_;
 };
 
-/// All features of two steps, possibly an LSTM layer, and two dense layers. (Little-endian machines only.)
+/// All features of two steps, possibly an LSTM layer, two dense layers, and possibly a skip. (Little-endian machines
+/// only.)
 std::string MakePolicyBytes(Random& random) {
   const std::vector<PolicyFeature>& features = PolicyFeatures();
+  const bool has_skip = random.Below(2) == 0;
   PolicyBytes bytes;
-  bytes.AddText("bbrgympo").Add<std::uint32_t>(3).Add(static_cast<std::uint32_t>(features.size()));
+  bytes.AddText("bbrgympo").Add<std::uint32_t>(has_skip ? 4 : 3).Add(static_cast<std::uint32_t>(features.size()));
   for (const PolicyFeature& feature : features) {
     const std::string name = feature.name;
     bytes.Add(static_cast<std::uint32_t>(name.size())).AddText(name);
@@ -102,6 +104,7 @@ std::string MakePolicyBytes(Random& random) {
   }
   bytes.Add<std::uint32_t>(2).Add<std::uint32_t>(5).AddWeights(random, 5 * width + 5);
   bytes.Add<std::uint32_t>(2).AddWeights(random, 2 * 5 + 2);
+  if (has_skip) bytes.AddWeights(random, 2 * 2 * features.size());
   return bytes.text();
 }
 

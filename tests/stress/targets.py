@@ -266,7 +266,11 @@ class PolicyTarget(Target):
     """The bytes of a policy, in C++."""
 
     def examples(self) -> list[bytes]:
-        agents = (make_agent(), make_agent(lstm=(3,), activation="relu"), make_agent(output="tanh", widths=()))
+        agents = (
+            make_agent(),
+            make_agent(lstm=(3,), activation="relu", has_skip=True),
+            make_agent(output="tanh", widths=()),
+        )
         return [agent.to_bytes() for agent in agents]
 
     def read(self, data: bytes) -> None:
@@ -321,7 +325,7 @@ class AgentTarget(_FolderTarget):
     files = ("agent.json", "policy.npz")
 
     def prepare(self, folder: Path) -> None:
-        make_agent(lstm=(3,)).save(folder)
+        make_agent(lstm=(3,), has_skip=True).save(folder)
 
     def load(self, folder: Path, damaged: Path) -> None:
         with contextlib.suppress(ValueError):
@@ -352,7 +356,7 @@ class ImportTarget(_FolderTarget):
             {f"actor_mean.{name}": value for name, value in torch.nn.Sequential(*layers).state_dict().items()}, cleanrl
         )
         write_onnx(agent.stored, chain)
-        write_onnx(make_agent(lstm=(3,)).stored, recurrent)
+        write_onnx(make_agent(lstm=(3,), has_skip=True).stored, recurrent)
         np.savez(statistics, mean=np.zeros(agent.network.inputs), var=np.full(agent.network.inputs, 1e3))
         self._config = agent.spec.to_config()
 

@@ -202,6 +202,7 @@ def test_a_window_is_rounded_up_to_whole_bursts(library: ctypes.CDLL, burst: int
     ("settings", "reason"),
     [
         ({"lstm": (4,)}, "have no LSTM"),
+        ({"has_skip": True}, "have no LSTM, no skip"),
         ({"widths": (8, 8)}, "have at most one hidden layer"),
         ({"widths": (17,)}, "have at most 16 hidden units"),
         ({"scale": 1e3}, "have weights below 512"),

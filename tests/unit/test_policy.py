@@ -1,6 +1,7 @@
 """A trained policy inside of the engines: what it sees, what it does about it, and when (docs/algorithms/policy.md)."""
 
 import dataclasses
+import hashlib
 import math
 import re
 import struct
@@ -87,7 +88,7 @@ class TestBytes:
         ("old", "new", "message"),
         [
             (b"bbrgympo", b"bbrgymp0", "the bytes are not a policy"),
-            (b"bbrgympo\x03", b"bbrgympo\x02", "the version of a policy must be 3, got 2"),
+            (b"bbrgympo\x03", b"bbrgympo\x02", "the version of a policy must be 3 or 4, got 2"),
             (b"loss_rate", b"loss_rage", "unknown feature 'loss_rage'; known: delivery_rate_ratio, "),
             (b"loss_rate", b"loss_r\xe1te", "must be printable ASCII"),
             (b"is_startup", b"cwnd_ratio", "has the feature 'cwnd_ratio' twice"),
@@ -162,7 +163,54 @@ class TestBytes:
         with pytest.raises(ValueError, match="must have 2 outputs, got 3"):
             _controllers.PolicyNetwork(bytes(one_layer))
 
+    def test_a_skip_is_added_to_the_last_layer(self) -> None:
+        agent = networks()["LSTM and skip"]
+        network = agent.network
+        assert network.skip is not None
+        without = dataclasses.replace(network, skip=None)
+        seen = np.random.default_rng(SEED).uniform(-0.3, 0.3, (20, 1, network.inputs)).astype(np.float32)
+        found, plain = agent.predict, Agent(agent.spec, without).predict
+        for observations in seen:
+            expected = np.clip(plain(observations) + observations @ network.skip.T, -1, 1)
+            np.testing.assert_allclose(found(observations), expected, atol=1e-6)
 
+    def test_a_policy_without_skip_has_the_bytes_and_the_hash_that_it_had(self) -> None:
+        """They are in the keys of stored runs."""
+        assert hashlib.sha256(FIXED).hexdigest() == SHA256_OF_FIXED
+        with_skip = make_agent(observation={"features": ["cwnd_ratio"]}, has_skip=True, **PINNED)
+        plain = dataclasses.replace(with_skip, network=dataclasses.replace(with_skip.network, skip=None))
+        assert with_skip.to_bytes()[8:12] == struct.pack("<I", 4)
+        assert with_skip.to_bytes()[12:-8] == plain.to_bytes()[12:]
+        assert with_skip.content_hash != plain.content_hash
+
+    def test_a_damaged_skip_is_refused(self) -> None:
+        good = make_agent(has_skip=True).to_bytes()
+        with pytest.raises(ValueError, match="the policy ends within the skip"):
+            _controllers.PolicyNetwork(good[:-4])
+        with pytest.raises(ValueError, match="must be finite, got another in the skip"):
+            _controllers.PolicyNetwork(good[:-4] + struct.pack("<f", math.nan))
+        network = make_agent(has_skip=True).network
+        assert network.skip is not None
+        with pytest.raises(ValueError, match=r"skip\.weight must have the shape \(2, "):
+            dataclasses.replace(network, skip=network.skip[:, :-1])
+
+    @pytest.mark.parametrize("name", networks())
+    def test_standardised_inputs_are_folded_into_the_weights(self, name: str) -> None:
+        agent = networks()[name]
+        random = np.random.default_rng(SEED)
+        length = agent.network.inputs
+        mean, scale = (
+            random.normal(0, 0.1, length).astype(np.float32),
+            random.uniform(0.9, 1.1, length).astype(np.float32),
+        )
+        folded = Agent(agent.spec, agent.network.with_standardised_inputs(mean, scale))
+        for observations in random.uniform(-0.3, 0.3, (10, 2, length)).astype(np.float32):
+            np.testing.assert_allclose(
+                folded.predict(observations), agent.predict((observations - mean) * scale), atol=2e-4
+            )
+
+
+SHA256_OF_FIXED = "abd2fea92d5d89c2b6daf0b590bfe29ec982dca43c19326042e81ab2eb30df1e"
 ONE_LSTM = make_agent(widths=(3,), lstm=(4,), observation={"features": ["cwnd_ratio"]}, **PINNED)
 FIELDS: dict[str, tuple[int, str, tuple[float, ...]]] = {
     "history": (30, "<I", (1,)),

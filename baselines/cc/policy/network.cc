@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::string_view kMagic = "bbrgympo";
 constexpr std::uint32_t kVersion = 3;
-constexpr std::uint32_t kMaxHistory = 1000;  // as in bbrgym.envs.observation
+constexpr std::uint32_t kVersionWithSkip = 4;  // the same, and then the weights of the skip
+constexpr std::uint32_t kMaxHistory = 1000;    // as in bbrgym.envs.observation
 constexpr std::uint32_t kMaxWidth = 65'536;
 constexpr std::uint32_t kMaxLayers = 100;
 constexpr double kMaxIntervalMinRtts = 1e6;
@@ -128,9 +129,10 @@ std::shared_ptr<const PolicyNetwork> PolicyNetwork::Parse(std::string_view bytes
   Reader reader(bytes);
   if (!bytes.starts_with(kMagic)) throw PolicyError("the bytes are not a policy");
   reader.Take(kMagic.size(), "its beginning");
-  if (const auto version = reader.Whole<std::uint32_t>("its version"); version != kVersion) {
-    throw PolicyError("the version of a policy must be " + std::to_string(kVersion) + ", got " +
-                      std::to_string(version));
+  const auto version = reader.Whole<std::uint32_t>("its version");
+  if (version != kVersion && version != kVersionWithSkip) {
+    throw PolicyError("the version of a policy must be " + std::to_string(kVersion) + " or " +
+                      std::to_string(kVersionWithSkip) + ", got " + std::to_string(version));
   }
   // make_shared cannot call a private constructor.
   std::shared_ptr<PolicyNetwork> policy(new PolicyNetwork());
@@ -184,6 +186,7 @@ std::shared_ptr<const PolicyNetwork> PolicyNetwork::Parse(std::string_view bytes
     width = outputs;
   }
   if (width != 2) throw PolicyError("a policy must have 2 outputs, got " + std::to_string(width));
+  if (version == kVersionWithSkip) policy->skip_ = reader.Weights(policy->inputs(), width, "the skip").weights;
   reader.Finish();
   return policy;
 }
@@ -263,7 +266,9 @@ Action PolicyNetwork::Output(const float* observation, float* state, Scratch& sc
   for (const Layer& layer : layers_) {
     std::copy(layer.bias.begin(), layer.bias.end(), y);
     AddProduct(layer.weights, x, layer.inputs, y, layer.outputs);
-    if (&layer != &layers_.back()) {
+    if (&layer == &layers_.back()) {
+      if (!skip_.empty()) AddProduct(skip_, observation, inputs(), y, layer.outputs);
+    } else {
       for (std::size_t i = 0; i < layer.outputs; ++i) {
         y[i] = activation_ == Activation::kTanh ? Tanh(y[i]) : std::max(y[i], 0.0F);
       }
@@ -282,7 +287,7 @@ Action PolicyNetwork::Bound(const Action& output) const {
 }
 
 bool PolicyNetwork::IsPlain() const {
-  return history_ == 1 && lstm_.empty() && bounds_ == Bounds::kClip &&
+  return history_ == 1 && lstm_.empty() && skip_.empty() && bounds_ == Bounds::kClip &&
          (layers_.size() == 1 || activation_ == Activation::kTanh);
 }
 

@@ -20,8 +20,9 @@ class PolicyError : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-/// A trained policy: which features it sees, LSTM and fully connected layers, what its actions mean and how often it
-/// decides. It never changes, so any number of flows can share it. Each flow has a `Memory` of its own.
+/// A trained policy: which features it sees, LSTM and fully connected layers, and a linear skip from the observation to
+/// the output, what its actions mean and how often it decides. It never changes, so any number of flows can share it.
+/// Each flow has a `Memory` of its own.
 ///
 /// It computes in single precision and uses only operations that IEEE 754 defines (tanh is a rational function), so the
 /// same observations give the same actions to the last bit on every machine.
@@ -77,7 +78,8 @@ class PolicyNetwork {
   // For code that runs it elsewhere.
   const std::vector<const PolicyFeature*>& features() const { return features_; }
   const std::vector<Layer>& layers() const { return layers_; }
-  /// Whether it is no more than fully connected layers of one step's features, with tanh between and clipped actions.
+  /// Whether it is no more than fully connected layers of one step's features, with tanh between and clipped actions:
+  /// no LSTM and no skip.
   bool IsPlain() const;
   /// The length of a step; 0 if it depends on the RTT.
   Nanoseconds interval() const { return interval_ns_; }
@@ -117,6 +119,8 @@ class PolicyNetwork {
   Bounds bounds_ = Bounds::kClip;
   std::vector<LstmLayer> lstm_;
   std::vector<Layer> layers_;
+  /// Added to the last layer's values: weights of the observation, as [inputs][outputs]. Empty without a skip.
+  std::vector<float> skip_;
 };
 
 }  // namespace bbrgym
