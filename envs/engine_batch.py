@@ -175,6 +175,7 @@ class RolloutBatch(EngineBatch, Protocol):
         flows: npt.NDArray[np.int64],
         preferences: npt.NDArray[np.float64],
         gains: npt.NDArray[np.float64],
+        states: npt.NDArray[np.float32],
     ) -> None:
         """Make the steps of all engines, each from its `next_steps` to the last one or to the end of its scenario.
 
@@ -185,10 +186,12 @@ class RolloutBatch(EngineBatch, Protocol):
             arrays: written here, `next_steps` included.
             features: of the observations.
             gain_map: what the actions mean.
-            policy: acts upon the observations; without LSTM. None: only the noise counts.
+            policy: acts upon the observations. None: only the noise counts.
             flows: the agent flows, shape (M,).
             preferences: of these flows, shape (M,).
             gains: cwnd_gains and pacing_gains chosen last, shape (2, M); written here.
+            states: what the policy's LSTM remembers of each flow, shape (M, `state_size` of the policy, 0 without one);
+                written here.
         """
         ...
 

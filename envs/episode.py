@@ -170,6 +170,7 @@ class Episodes:
         # `_steps` reads and writes these arrays, so they are never replaced.
         self._flows = np.zeros(rows, dtype=np.int64)
         self._gains = np.full((2, rows), math.nan)
+        self._states = np.zeros((rows, 0), np.float32)  # of a policy's LSTM, in rollouts
         self._preferences = np.full(rows, math.nan)
         self._conditions = np.ones((rows, len(CONDITIONS)))
         self._rows = np.full((rows, len(FLOW_COLUMNS)), math.nan)
@@ -367,20 +368,31 @@ class Episodes:
 
         Args:
             rollout: what `begin_rollout` returned; written here.
-            policy: acts upon the observations. None: the noise is the actions.
+            policy: acts upon the observations. None: the noise is the actions. What it remembers begins with each
+                episode, and stays from rollout to rollout.
 
         Returns:
             The engines whose episodes ended.
 
         Raises:
-            ValueError: the policy takes observations of another length or has an LSTM, or its actions are NaN.
+            ValueError: the policy takes observations of another length, or its actions are NaN.
         """
         assert isinstance(self._engines, RolloutBatch)
         arrays = rollout.arrays
         first = arrays.next_steps.copy()
         observation, action = self.spec.observation, self.spec.action
+        size = 0 if policy is None else policy.state_size
+        if self._states.shape[1] != size:
+            self._states = np.zeros((len(self._flows), size), np.float32)
         self._engines.run(
-            arrays, observation.table, action.gain_map, policy, self._flows, self._preferences, self._gains
+            arrays,
+            features=observation.table,
+            gain_map=action.gain_map,
+            policy=policy,
+            flows=self._flows,
+            preferences=self._preferences,
+            gains=self._gains,
+            states=self._states,
         )
         if np.isnan(self._gains).any():
             self.abandon()
@@ -502,6 +514,7 @@ class Episodes:
     def _enter(self, agents: _Agents, rows: slice) -> None:
         self._flows[rows] = agents.flows
         self._gains[:, rows] = agents.first_gains
+        self._states[rows] = 0.0
         self._preferences[rows] = agents.preferences
         self._conditions[rows] = agents.conditions
         self._size_bytes[rows], self._stop_s[rows] = agents.size_bytes, agents.stop_s

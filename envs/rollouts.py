@@ -53,13 +53,13 @@ def roll(
         env: with running episodes, of an engine that can (`Episodes.can_roll`).
         rngs: of each engine, for the episodes that begin.
         noise: shape (T, M, 2): added to the policy's actions; the actions themselves without a policy.
-        policy: acts upon the observations, without LSTM.
+        policy: acts upon the observations; what it remembers begins with each episode.
         renew: see `Renew`.
 
     Raises:
         gymnasium.error.ResetNeeded: there was no reset.
         ValueError: noise of another shape, or that is not finite; or the policy takes observations of another length,
-            has an LSTM, or its actions are NaN.
+            or its actions are NaN.
     """
     agents, shape = env.spec.agents, noise.shape[:2]
     rollout = env.begin_rollout(noise)

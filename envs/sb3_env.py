@@ -178,7 +178,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         Raises:
             gymnasium.error.ResetNeeded: there was no reset.
             ValueError: noise of another shape, or that is not finite; or the policy takes observations of another
-                length, has an LSTM, or its actions are NaN.
+                length, or its actions are NaN.
         """
         if not self.can_roll:
             raise ValueError(f"only the engine 'native' makes rollouts, got {self.episode_spec.engine!r}")

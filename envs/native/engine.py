@@ -155,6 +155,7 @@ class NativeBatch:
         flows: npt.NDArray[np.int64],
         preferences: npt.NDArray[np.float64],
         gains: npt.NDArray[np.float64],
+        states: npt.NDArray[np.float32],
     ) -> None:
         """See `RolloutBatch`."""
         assert self._batch is not None
@@ -167,6 +168,7 @@ class NativeBatch:
             next_steps=arrays.next_steps,
             preferences=preferences,
             gains=gains,
+            states=states,
             observations=arrays.observations,
             noise=arrays.noise,
             actions=arrays.actions,

@@ -73,10 +73,10 @@ void SetAllGains(Batch& batch, const Array<const std::int64_t, 1>& indices, cons
 
 void Run(Batch& batch, const PolicyTable& features, const GainMap& gain_map, const PolicyNetwork* policy,
          const Durations& durations_ns, const Durations& flows, const Array<std::int64_t, 1>& next_steps,
-         const Array<const double, 1>& preferences, const Array<double, 2>& gains, const Array<float, 3>& observations,
-         const Array<const float, 3>& noise, const Array<float, 3>& actions, const Array<double, 4>& flow_rows,
-         const Array<double, 3>& link_rows, const Array<double, 2>& times_s, const Array<std::uint8_t, 2>& is_over,
-         const Array<std::uint8_t, 2>& is_complete) {
+         const Array<const double, 1>& preferences, const Array<double, 2>& gains, const Array<float, 2>& states,
+         const Array<float, 3>& observations, const Array<const float, 3>& noise, const Array<float, 3>& actions,
+         const Array<double, 4>& flow_rows, const Array<double, 3>& link_rows, const Array<double, 2>& times_s,
+         const Array<std::uint8_t, 2>& is_over, const Array<std::uint8_t, 2>& is_complete) {
   const std::size_t networks = batch.size();
   const std::size_t steps = actions.shape(0);
   const std::size_t count = actions.shape(1);
@@ -86,6 +86,7 @@ void Run(Batch& batch, const PolicyTable& features, const GainMap& gain_map, con
   CheckShape("next_steps", next_steps, {networks});
   CheckShape("preferences", preferences, {count});
   CheckShape("gains", gains, {2, count});
+  CheckShape("states", states, {count, policy ? policy->state_size() : 0});
   CheckShape("observations", observations, {steps + 1, count, length});
   CheckShape("actions", actions, {steps, networks * (count / networks), 2});
   CheckShape("noise", noise, {steps, count, 2});
@@ -95,8 +96,9 @@ void Run(Batch& batch, const PolicyTable& features, const GainMap& gain_map, con
   CheckShape("is_over", is_over, {steps, networks});
   CheckShape("is_complete", is_complete, {steps, networks});
   CheckFeatures(features, length);
-  if (policy && (policy->inputs() != length || policy->state_size() > 0)) {
-    throw std::invalid_argument("the policy must take " + std::to_string(length) + " values and have no LSTM");
+  if (policy && policy->inputs() != length) {
+    throw std::invalid_argument("the policy must take " + std::to_string(length) + " values, and takes " +
+                                std::to_string(policy->inputs()));
   }
   for (std::size_t i = 0; i < networks; ++i) {
     if (next_steps(i) < 0) throw std::invalid_argument("next_steps must be >= 0");
@@ -112,6 +114,7 @@ void Run(Batch& batch, const PolicyTable& features, const GainMap& gain_map, con
                         .preferences = preferences.data(),
                         .next_steps = next_steps.data(),
                         .gains = gains.data(),
+                        .states = states.data(),
                         .observations = observations.data(),
                         .noise = noise.data(),
                         .actions = actions.data(),
@@ -278,8 +281,8 @@ NB_MODULE(_native, m) {
           "durations_ns"_a,
           "Simulate each scenario for its duration, or to its end; 0 leaves a scenario as it is. Releases the GIL.")
       .def("run", &Run, "features"_a, "gain_map"_a, "policy"_a.none(), "durations_ns"_a, "flows"_a, "next_steps"_a,
-           "preferences"_a, "gains"_a, "observations"_a, "noise"_a, "actions"_a, "flow_rows"_a, "link_rows"_a,
-           "times_s"_a, "is_over"_a, "is_complete"_a,
+           "preferences"_a, "gains"_a, "states"_a, "observations"_a, "noise"_a, "actions"_a, "flow_rows"_a,
+           "link_rows"_a, "times_s"_a, "is_over"_a, "is_complete"_a,
            "Make the steps of a rollout, from `next_steps` on, to the last one or to the end of each episode; see "
            "envs/native/rollout.h for the arrays. Raises ValueError. Releases the GIL.")
       .def("faults", &Batch::Faults, "Which scenarios have a flow whose decisions are void, by their index, and why.")

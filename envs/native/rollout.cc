@@ -14,7 +14,8 @@ void Rollout::Decide(std::size_t step, std::size_t network, std::size_t networks
     float* action = actions + 2 * place;
     std::copy_n(noise + 2 * place, 2, action);
     if (policy) {
-      const Action mean = policy->Output(observations + place * observation_length, nullptr, scratch);
+      float* state = states + agent * policy->state_size();
+      const Action mean = policy->Output(observations + place * observation_length, state, scratch);
       action[0] += static_cast<float>(mean.cwnd);
       action[1] += static_cast<float>(mean.pacing);
     }

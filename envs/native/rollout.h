@@ -17,7 +17,7 @@ struct Rollout {
   std::size_t agents;           // K
   const PolicyTable& features;  // as of `AddStep`
   const GainMap& gain_map;
-  /// A network without LSTM, or null: `noise` then has the actions.
+  /// A network, or null: `noise` then has the actions.
   const PolicyNetwork* policy;
   std::size_t observation_length;
 
@@ -26,6 +26,7 @@ struct Rollout {
   const double* preferences;         // (M)
   std::int64_t* next_steps;          // (N): the first step to make; afterwards the one after the last that was made
   double* gains;                     // (2, M): cwnd_gains and pacing_gains chosen last
+  float* states;                     // (M, state_size of the policy): what its LSTM remembers of each flow
   float* observations;               // (T + 1, M, observation_length): the first of each network is given
   const float* noise;                // (T, M, 2): added to the policy's actions; the actions themselves without one
   float* actions;                    // (T, M, 2): the chosen ones, before they are bounded

@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 import pytest
+from policies import make_agent
 from test_native_vector import DRAWN, EVERYTHING, PAIR
 
 from bbrgym import _native
@@ -83,6 +84,23 @@ def test_a_policy_acts_as_outside(output: str) -> None:
         assert assert_same_steps(rollout._replace(actions=np.array(bounded)), twin) > 3
 
 
+def test_what_a_policy_remembers_begins_with_each_episode_and_stays_between_rollouts() -> None:
+    agent = make_agent(lstm=(6,), has_skip=True, scale=0.2, scenario=DRAWN.to_dict())
+    memory = agent.compiled
+    state = np.zeros((3, memory.state_size), np.float32)
+    with closing(SharedPolicyVecEnv(agent.spec, 3)) as env:
+        env.seed(5)
+        env.reset()
+        ends = 0
+        for _ in range(2):
+            rollout = env.rollout(np.zeros((STEPS, 3, 2), np.float32), memory)
+            for observations, actions, dones in zip(rollout.observations, rollout.actions, rollout.dones, strict=False):
+                np.testing.assert_array_equal(memory.forward(observations, state), actions.clip(-1.0, 1.0))
+                state[dones] = 0.0
+                ends += int(dones.sum())
+        assert ends > 3
+
+
 @pytest.mark.parametrize("failing", [False, True])
 def test_step_by_step_it_is_the_same_rollout(failing: bool) -> None:
     """With the noise of the episodes that begin, and the episodes of engines that fail cut off."""
@@ -132,7 +150,7 @@ def test_what_a_rollout_cannot_do_is_refused() -> None:
             with pytest.raises(ValueError, match=r"noise must be finite, of shape \(steps, 4, 2\), got"):
                 env.rollout(bad)
         other = Agent(EpisodeSpec(PAIR, observation=Observation(("loss_rate",))), _network(1, 0.0))
-        with pytest.raises(ValueError, match="the policy must take 17 values and have no LSTM"):
+        with pytest.raises(ValueError, match="the policy must take 17 values, and takes 1"):
             env.rollout(actions, other.compiled)
         overflowing = Agent(spec, _network(17, 3e38))
         with pytest.raises(ValueError, match="the policy's actions must be numbers, got NaN"):
@@ -160,6 +178,7 @@ def test_arrays_of_another_shape_are_refused() -> None:
         np.zeros(1, np.int64),
         np.zeros(2),
         np.ones((2, 2)),
+        np.zeros((2, 0), np.float32),
         np.zeros((5, 2, 17), np.float32),
         np.zeros((4, 2, 2), np.float32),
         np.zeros((4, 2, 2), np.float32),
