@@ -36,8 +36,8 @@ def environment_ids() -> dict[str, dict[str, Any]]:
 _OF_SEVERAL_AGENTS: Final = ("families", "preferences", "shared", "train")
 """Distributions over scenarios of several agents."""
 
-_WITHOUT_ID: Final = ("pair",)
-"""Scenarios of several agents that are another scenario with one agent: with `bbr` for the second one it is `duel`."""
+_WITHOUT_ID: Final = ("families_v2", "pair")
+"""Scenarios of several agents without an id: what policies train on, and `pair`, which is `duel` with one agent."""
 
 
 NS3GYM_ID: Final = "bbrgym/Ns3Gym-v0"

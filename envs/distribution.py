@@ -180,6 +180,10 @@ def _mapped(node: Any, function: Callable[[Any], Any]) -> Any:
 
 def _with_schedules_of_traces(plain: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the fields with schedules in place of `rate_trace` and `rtt_trace`, as in `Scenario.from_dict`."""
+    if _kind(plain) == "choice" and isinstance(plain["choice"], list):  # of whole scenarios
+        options = plain["choice"]
+        resolved = [_with_schedules_of_traces(each) if isinstance(each, Mapping) else each for each in options]
+        return {**plain, "choice": resolved}
     durations_s = _variants(plain.get("duration_s", Scenario.duration_s), "scenario.duration_s")
     longest_s = max(filter(is_number, durations_s), default=Scenario.duration_s)  # a bad duration is refused later
 

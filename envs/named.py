@@ -30,7 +30,8 @@ def named_scenario(name: str) -> dict[str, Any]:
     check_name("scenario", name, scenario_names())
     group, _, paper = name.rpartition("/")
     if not group:
-        return {**_load("scenario/fields/plain"), **_load(f"scenario/{name}")}
+        own = _load(f"scenario/{name}")
+        return own if "choice" in own else {**_load("scenario/fields/plain"), **own}
     stems = [stem for stem in _stems("experiment/paper") if stem.split("-")[0] == paper]
     experiments = [_load("benchmark/paper", f"experiment/paper/{stem}")["benchmark"]["scenarios"] for stem in stems]
     return {"choice": [_with_agent(scenario) for scenarios in experiments for scenario in scenarios.values()]}
