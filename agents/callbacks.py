@@ -44,12 +44,17 @@ class Learner(Restorable, Protocol):
     unit: str = "a step of all flows"
 
     @property
+    def most_steps(self) -> int | None:
+        """The steps after which it has learned all that its configuration asks for; None if there are always more."""
+        return None
+
+    @property
     def has_learned(self) -> bool:
         """Whether the policy differs from the one at the start."""
         ...
 
     def learn(self, total_steps: int, callbacks: Callbacks) -> None:
-        """Learn until `total_steps` have been made in all, or `Callbacks.on_step` says to end.
+        """Learn until `total_steps` or `most_steps` have been made in all, or `Callbacks.on_step` says to end.
 
         It makes the fewest whole `unit`s that are so many steps.
 
@@ -142,6 +147,7 @@ class Callbacks:
         self._made_with = {name: value for name, value in source_tags().items() if name != "host"}
         self._episodes = Episodes(spec, min(training.n_envs, training.eval_episodes), is_healing=True)
         self._saved_at = 0
+        self._total_steps = training.total_steps
         minutes = training.max_minutes
         self._deadline_s = math.inf if minutes is None else time.monotonic() + 60 * minutes
         self._bar = Progress(
@@ -165,6 +171,8 @@ class Callbacks:
         """Show progress."""
         self._saved_at = learner.steps
         (self._directory / STOP).unlink(missing_ok=True)
+        if learner.most_steps is not None:
+            self._total_steps = min(self._total_steps, learner.most_steps)
         self._bar.start()
 
     def on_rollout_start(self, learner: Learner) -> None:
@@ -179,7 +187,15 @@ class Callbacks:
 
     def on_step(self, steps: int) -> bool:
         """Return whether there is time for more, after so many steps, and nobody has asked the training to stop."""
-        self._bar.update(self._task, completed=steps, total=max(steps, self._training.total_steps))
+        self._bar.update(self._task, completed=steps, total=max(steps, self._total_steps))
+        return self._may_go_on()
+
+    def on_preparation(self, what: str, done: int, total: int) -> bool:
+        """Show how far a preparation is, and return whether there is time for more of it."""
+        self._bar.update(self._task, description="training" if done >= total else f"{what} {done} of {total}")
+        return self._may_go_on()
+
+    def _may_go_on(self) -> bool:
         return time.monotonic() < self._deadline_s and not (self._directory / STOP).exists()
 
     def on_training_end(self, learner: Learner) -> None:
@@ -325,7 +341,7 @@ class _Step(NamedTuple):
 def _steps(agent: Agent, env: Episodes, observations: npt.NDArray[np.float32]) -> Iterator[_Step]:
     """Yield the steps of an agent in episodes that have begun; what follows the end of an episode means nothing."""
     agent.reset()
-    if env.can_roll and isinstance(agent.network, Network) and not agent.network.lstm:
+    if env.can_roll and isinstance(agent.network, Network):
         rollout = env.begin_rollout(np.zeros((env.most_steps, len(observations), 2), np.float32))
         env.run(rollout, agent.compiled)
         rewards = env.spec.reward.evaluate(rollout.context()).reshape(-1, len(observations))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from bbrgym._native import took_part
-from bbrgym.agents.config import SearchConfig
+from bbrgym.agents.config import FitnessConfig
 from bbrgym.envs.engine import whole_nanoseconds
 from bbrgym.envs.engine_batch import EngineBatch, RolloutBatch
 from bbrgym.envs.episode_spec import EpisodeSpec
@@ -21,25 +22,32 @@ from bbrgym.envs.sharing_meter import SharingMeter
 
 Array = npt.NDArray[np.float64]
 
+LEAST_BEST: Final = 0.1
+"""What a yardstick counts as, at least."""
+
 
 class CandidateRuns:
     """Runs every candidate in every scenario, all at once on all cores: episodes without a step of Python.
 
     Args:
         spec: of the environment, with the engine "native".
-        config: its `fitness` and `warmup` are used.
+        config: its `fitness` and `warmup` are used, and in `measure` its `tail` and `tail_weight`.
         runs: how many there are at most in a call of `measure`.
     """
 
-    def __init__(self, spec: EpisodeSpec, config: SearchConfig, runs: int) -> None:
+    def __init__(self, spec: EpisodeSpec, config: FitnessConfig, runs: int) -> None:
         self._spec = spec
         self._config = config
         engines = spec.make_engine_batch(runs)
-        assert isinstance(engines, RolloutBatch)  # SearchConfig.check_fits
+        assert isinstance(engines, RolloutBatch)  # FitnessConfig.check_measures
         self._engines: RolloutBatch = engines
 
     def measure(
-        self, candidates: Sequence[bytes], scenarios: Sequence[Scenario], seeds: Sequence[int]
+        self,
+        candidates: Sequence[bytes],
+        scenarios: Sequence[Scenario],
+        seeds: Sequence[int],
+        best: Array | None = None,
     ) -> tuple[Array, int]:
         """Run the candidates.
 
@@ -47,10 +55,28 @@ class CandidateRuns:
             candidates: policies as C++ runs them.
             scenarios: with agent flows, which run the policies.
             seeds: of the scenarios, the same for every candidate.
+            best: what the yardstick reaches in each scenario (`relative`); None for the outcome itself.
 
         Returns:
-            The mean fitness of each candidate over the scenarios, and how many decisions they made together.
+            The fitness of each candidate over the scenarios (`over_scenarios`), and how many decisions they made
+            together.
         """
+        order, outcomes, decisions = self._run(candidates, scenarios, seeds)
+        if best is not None:
+            outcomes = relative(outcomes, best[order, np.newaxis])
+        return over_scenarios(outcomes, self._config), decisions
+
+    def outcomes(self, candidates: Sequence[bytes], scenarios: Sequence[Scenario], seeds: Sequence[int]) -> Array:
+        """Return the outcome of each candidate in each scenario, shape (scenarios, candidates)."""
+        order, found, _ = self._run(candidates, scenarios, seeds)
+        outcomes = np.empty_like(found)
+        outcomes[order] = found
+        return outcomes
+
+    def _run(
+        self, candidates: Sequence[bytes], scenarios: Sequence[Scenario], seeds: Sequence[int]
+    ) -> tuple[list[int], Array, int]:
+        """Return the order of the scenarios, their outcomes in this order, and how many decisions were made."""
         # Fast links have the most packets. They come first, so that no thread waits long for the last one.
         order = sorted(range(len(scenarios)), key=lambda i: -scenarios[i].rate_mbps * scenarios[i].duration_s)
         drawn, count = [scenarios[index] for index in order], len(candidates)
@@ -72,7 +98,7 @@ class CandidateRuns:
             running = running[~engines.is_over[running]]
         intervals_s = np.array([whole_nanoseconds(self._spec.interval_ms(scenario)) / 1e9 for scenario in drawn])
         steps = np.ceil(engines.time_s / intervals_s.repeat(count) - 1e-6)  # as an environment counts them
-        return meter.fitness().reshape(-1, count).mean(axis=0), int(steps.sum()) * self._spec.agents
+        return order, meter.fitness().reshape(-1, count), int(steps.sum()) * self._spec.agents
 
     def _make_meter(self, scenarios: Sequence[Scenario], repeats: int) -> _Meter:
         if self._config.fitness == "reward":
@@ -83,6 +109,31 @@ class CandidateRuns:
     def close(self) -> None:
         """End the engines."""
         self._engines.close()
+
+
+def relative(outcomes: Array, best: Array) -> Array:
+    """Return outcomes in relation to what a yardstick reaches.
+
+    Where it reaches next to nothing, so that the ratio would say nothing either, it counts as `LEAST_BEST`.
+    """
+    return outcomes / np.maximum(best, LEAST_BEST)
+
+
+def over_scenarios(outcomes: Array, config: FitnessConfig) -> Array:
+    """Return the fitness of candidates from their outcomes, shape (scenarios, candidates).
+
+    It is the mean over the scenarios, and `tail_weight` times the mean over the worst of them, of which there are the
+    fraction `tail`: the conditional value at risk (Rockafellar and Uryasev 2000).
+    """
+    mean: Array = outcomes.mean(axis=0)
+    return mean + config.tail_weight * worst(outcomes, config.tail) if config.tail_weight else mean
+
+
+def worst(outcomes: Array, tail: float) -> Array:
+    """Return the mean of each candidate over the worst fraction of its scenarios, at least one."""
+    count = max(1, math.ceil(tail * len(outcomes) - 1e-9))
+    mean: Array = np.sort(outcomes, axis=0)[:count].mean(axis=0)
+    return mean
 
 
 def delay_weight(scenario: Scenario) -> float:

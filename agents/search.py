@@ -12,16 +12,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import cma
 import numpy as np
 
-from bbrgym.agents.callbacks import EVALUATION_SEED, Callbacks, Learner, blaming
+from bbrgym.agents.callbacks import Callbacks, Learner, blaming
 from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import SearchConfig
+from bbrgym.agents.constants import Constants
+from bbrgym.agents.draws import draw, draw_bank, objective
+from bbrgym.agents.fitness import Array as Outcomes
 from bbrgym.agents.fitness import CandidateRuns
 from bbrgym.agents.inputs import measure_inputs
 from bbrgym.agents.policy import Agent
@@ -30,9 +32,6 @@ from bbrgym.baselines.policy_file import Array, Network, StoredPolicy
 from bbrgym.checks import check_integer
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.scenario import Scenario
-
-_EVALUATED: Final = 64
-"""Scenarios of an evaluation, the same for all seeds."""
 
 _WEIGHTS, _INPUTS, _SCENARIOS, _SAMPLES = range(4)
 """What random numbers are for: the second entry of a generator's seed, after the seed of the training."""
@@ -59,6 +58,7 @@ class WeightSearch(Learner):
         self._fitness: list[list[float]] = []  # of all candidates in all generations
         self._means: list[Weights] = []  # of the distributions after them
         self._inputs: tuple[Array, Array] | None = None  # mean and scale
+        self._bank: tuple[list[Scenario], list[int], Outcomes] | None = None  # scenarios, seeds, best constants
         self._random = _RandomNumbers()
         self._search = self._make_search()
 
@@ -73,7 +73,8 @@ class WeightSearch(Learner):
             self._spec, [self._rng(_INPUTS, number) for number in range(self._config.scenarios)]
         )
         callbacks.on_training_start(self)
-        while self.steps < total_steps:
+        is_on = self._config.relative_to is None or self._measure_bank(callbacks)
+        while is_on and self.steps < total_steps:
             callbacks.on_rollout_start(self)
             begin_s = time.monotonic()
             fitness, decisions = self._make_generation()
@@ -89,8 +90,7 @@ class WeightSearch(Learner):
                 },
                 self.steps,
             )
-            if not callbacks.on_step(self.steps):
-                break
+            is_on = callbacks.on_step(self.steps)
         callbacks.on_training_end(self)
 
     def agent(self) -> Agent:
@@ -99,12 +99,7 @@ class WeightSearch(Learner):
 
     def objective(self) -> dict[str, float]:
         """See `Learner`."""
-        if self._config.fitness == "reward":
-            return {}
-        scenarios, seeds = self._draw(np.random.default_rng(EVALUATION_SEED), _EVALUATED)
-        policy = StoredPolicy(self._plain_spec, self._network(self._mean())).to_bytes()
-        with closing(CandidateRuns(self._spec, self._config, len(scenarios))) as runs:
-            return {self._config.fitness: float(runs.measure([policy], scenarios, seeds)[0][0])}
+        return objective(self._spec, self._config, self._network(self._mean()))
 
     def restart(self, seed: int, state: TrainingState) -> None:
         """Do nothing: every generation starts from its own seeds."""
@@ -118,7 +113,7 @@ class WeightSearch(Learner):
             mean=self._search.mean,
             inputs=np.stack(self._inputs),
         )
-        return {"adds_to": self._weights.origin}
+        return {"tunes": self._weights.origin}
 
     def restore(self, folder: Path, description: Mapping[str, Any]) -> None:
         """See `Restorable`."""
@@ -128,8 +123,8 @@ class WeightSearch(Learner):
         self._fitness, self._means, self._search = [], [], self._make_search()
         if fitness.shape[1:] != (self._config.population,) or inputs.shape != (2, *self._spec.observation.space.shape):
             raise ValueError("search.npz is of another configuration")
-        if description.get("adds_to", "") != self._weights.origin:
-            raise ValueError("the policy at agent.adds_to is another than when the training began")
+        if description.get("tunes", "") != self._weights.origin:
+            raise ValueError("the policy at agent.tunes is another than when the training began")
         for of_generation in fitness:
             self._tell(self._ask(), of_generation)
         if not np.allclose(self._search.mean, mean):
@@ -142,16 +137,31 @@ class WeightSearch(Learner):
 
     def _make_generation(self) -> tuple[Weights, int]:
         """Return the fitness of the candidates, and the decisions they made."""
-        scenarios, seeds = self._draw(self._rng(_SCENARIOS, len(self._fitness)), self._config.scenarios)
+        scenarios, seeds, best = self._draw(self._rng(_SCENARIOS, len(self._fitness)))
         weights = self._ask()
         policies = [StoredPolicy(self._plain_spec, self._network(each)).to_bytes() for each in weights]
-        fitness, decisions = self._runs.measure(policies, scenarios, seeds)
+        fitness, decisions = self._runs.measure(policies, scenarios, seeds, best)
         self._tell(weights, fitness)
         return fitness, decisions
 
-    def _draw(self, rng: np.random.Generator, count: int) -> tuple[list[Scenario], list[int]]:
-        """Return scenarios and their seeds."""
-        return [self._spec.sample(rng) for _ in range(count)], rng.integers(1, 2**31, count).tolist()
+    def _draw(self, rng: np.random.Generator) -> tuple[list[Scenario], list[int], Outcomes | None]:
+        """Return the scenarios of a generation, their seeds, and what fitness is in relation to."""
+        if self._bank is None:
+            return *draw(self._spec, rng, self._config.scenarios), None
+        scenarios, seeds, best = self._bank
+        chosen = rng.choice(len(scenarios), self._config.scenarios, replace=False)
+        return [scenarios[index] for index in chosen], [seeds[index] for index in chosen], best[chosen]
+
+    def _measure_bank(self, callbacks: Callbacks) -> bool:
+        """Measure the best constant of all scenarios of the bank; return whether there was time for it."""
+        scenarios, seeds = draw_bank(self._spec, self._seed, self._config.bank)
+        table = Constants(self._spec, self._config).table(
+            scenarios, seeds, lambda done: callbacks.on_preparation("constants in scenario", done, len(scenarios))
+        )
+        if np.isnan(table).any():
+            return False
+        self._bank = scenarios, seeds, table.max(axis=1)
+        return True
 
     def _make_search(self) -> cma.CMAEvolutionStrategy:
         size = self._weights.size

@@ -1,10 +1,12 @@
-"""Which weights of a policy a search chooses: all of a new network, or those of features that a policy is to learn."""
+"""Which weights a search chooses: all of a new network, or some of a trained policy's."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,8 @@ Weights = npt.NDArray[np.float64]
 
 OUTPUT_SCALE: Final = 0.3
 """Scale of the last layer: weights of size 1, on standardised inputs, make actions of size 0.3, well within [-1, 1]."""
+TUNED_SCALE: Final = 0.1
+"""Scale of what is added to the weights of a trained policy, whose size is about that."""
 
 
 class SearchedWeights(Protocol):
@@ -46,11 +50,11 @@ def searched_weights(config: SearchConfig, spec: EpisodeSpec) -> SearchedWeights
     """Return what a search of this configuration chooses.
 
     Raises:
-        FileNotFoundError, ValueError: there is no policy at `agent.adds_to`, or it does not fit.
+        FileNotFoundError, ValueError: there is no policy at `agent.tunes`, or it does not fit.
     """
-    if config.adds_to is None:
+    if config.tunes is None:
         return _AllWeights(config, spec)
-    return _AddedFeatures(read_policy(config.adds_to), spec)
+    return _TunedWeights(read_policy(config.tunes), config.tuned, spec)
 
 
 class _AllWeights:
@@ -84,40 +88,118 @@ class _AllWeights:
         return network if inputs is None else network.with_standardised_inputs(*inputs)
 
 
-class _AddedFeatures:
-    """Those that lead from features which a policy does not observe to its first layer; all others stay.
+class _TunedWeights:
+    """Those of a trained policy: what is added to chosen weights, which begin as they are.
 
-    The features are scaled but not centred: where they are 0, the policy acts as before.
+    Features that the policy does not observe begin with weights of 0. So the search begins with the policy itself.
     """
 
-    def __init__(self, policy: StoredPolicy, spec: EpisodeSpec) -> None:
-        observed = policy.spec["observation"]["features"]
-        names = spec.observation.features
+    def __init__(self, policy: StoredPolicy, tuned: Sequence[str], spec: EpisodeSpec) -> None:
+        names, observed = spec.observation.features, policy.spec["observation"]["features"]
         plain = spec.to_config()
         if lacking := [name for name in observed if name not in names]:
-            raise ValueError(
-                f"agent.adds_to: the policy observes {', '.join(lacking)}, which observation.features lacks"
-            )
-        if len(names) == len(observed):
-            raise ValueError("agent.adds_to needs a feature in observation.features that the policy does not observe")
-        if policy.network.lstm or spec.observation.history > 1 or policy.spec["observation"]["history"] > 1:
-            raise ValueError("agent.adds_to needs a policy without memory, and observation.history=1")
+            raise ValueError(f"agent.tunes: the policy observes {', '.join(lacking)}, which observation.features lacks")
+        history = policy.spec["observation"]["history"]
+        if history != spec.observation.history:
+            raise ValueError(f"agent.tunes: observation.history must be the policy's, {history}")
         if policy.spec["action"] != plain["action"]:
-            raise ValueError(f"agent.adds_to: action must be the policy's, {policy.spec['action']!r}")
+            raise ValueError(f"agent.tunes: action must be the policy's, {policy.spec['action']!r}")
         self.origin = policy.content_hash
-        self._policy = policy.network
-        self._kept = [names.index(name) for name in observed]
-        self._added = [index for index, name in enumerate(names) if name not in observed]
-        self._width = len(policy.network.layers[0][1])
-        self.size = self._width * len(self._added)
+        length = len(names)
+        self._places = [step * length + names.index(name) for step in range(history) for name in observed]
+        self._added = [index for index in range(history * length) if index not in self._places]
+        if "added" in tuned and not self._added:
+            raise ValueError("agent.tuned=[added] needs a feature in observation.features that the policy lacks")
+        self._first = _widened(
+            policy.network, self._places, history * length, has_skip=bool({"skip", "all"} & {*tuned})
+        )
+        self._parts = _parts_of(self._first, tuned, self._added)
+        if not self._parts:
+            raise ValueError(f"agent.tuned: the policy at agent.tunes has none of {', '.join(tuned)}")
+        self.size = sum(part.size for part in self._parts)
 
     def start(self, normal: Weights) -> Weights:
-        return normal
+        return np.zeros_like(normal)
 
     def network(self, weights: Weights, inputs: tuple[Array, Array] | None) -> Network:
-        (first, bias), *layers = self._policy.layers
-        scale = 1.0 if inputs is None else inputs[1][self._added]
-        weight = np.empty((self._width, len(self._kept) + len(self._added)), np.float32)
-        weight[:, self._kept] = first
-        weight[:, self._added] = weights.reshape(self._width, -1) * scale / math.sqrt(len(self._added))
-        return Network(((weight, bias), *layers), (), self._policy.activation, self._policy.output)
+        arrays = {name: array.astype(np.float64) for name, array in self._first.to_arrays().items()}
+        mean, scale = (np.zeros(self._first.inputs), np.ones(self._first.inputs)) if inputs is None else inputs
+        end = 0
+        for part in self._parts:
+            begin, end = end, end + part.size
+            change = part.scale * weights[begin:end].reshape(part.shape)
+            if part.is_of_inputs:
+                change = change * scale[part.columns]
+            if part.bias is not None:  # what is centred changes nothing on average
+                arrays[part.bias] -= change @ mean[part.columns]
+            arrays[part.name][..., part.columns] += change
+        plain = {name: array.astype(np.float32) for name, array in arrays.items()}
+        return Network.from_arrays(plain, self._first.activation, self._first.output)
+
+
+class _Part(NamedTuple):
+    """Numbers of a search that are added to columns of an array."""
+
+    name: str
+    shape: tuple[int, ...]
+    columns: Any
+    scale: float
+    bias: str | None = None
+    """Where the mean of the inputs is subtracted; None: it is not."""
+    is_of_inputs: bool = False
+    """Whether the columns are inputs, which are standardised."""
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+def _parts_of(network: Network, tuned: Sequence[str], added: Sequence[int]) -> list[_Part]:
+    """Return what is tuned of a network, without repetitions."""
+    arrays = network.to_arrays()
+    last = len(network.layers) - 1
+    first = ("lstm.0.input",) if network.lstm else ("layer.0.weight",)
+    kinds = {
+        "last": (f"layer.{last}.weight", f"layer.{last}.bias"),
+        "skip": ("skip.weight",),
+        "layers": tuple(name for name in arrays if name.startswith("layer.")),
+        "gates": tuple(name for name in arrays if name.startswith("lstm.")),
+        "biases": tuple(name for name in arrays if name.endswith("bias")),
+        "all": tuple(arrays),
+    }
+    chosen = dict.fromkeys(name for kind in tuned if kind != "added" for name in kinds[kind] if name in arrays)
+    parts = []
+    for name in chosen:
+        array = arrays[name]
+        if name == "skip.weight":
+            scale = OUTPUT_SCALE / math.sqrt(network.inputs)
+            parts.append(_Part(name, array.shape, slice(None), scale, f"layer.{last}.bias", is_of_inputs=True))
+        elif name in first:
+            bias = f"{name.rpartition('.')[0]}.bias"
+            parts.append(_Part(name, array.shape, slice(None), TUNED_SCALE, bias, is_of_inputs=True))
+        else:
+            parts.append(_Part(name, array.shape, slice(None), TUNED_SCALE))
+    if "added" in tuned and not chosen.keys() & {*first}:
+        parts += [
+            _Part(name, (len(arrays[name]), len(added)), list(added), 1 / math.sqrt(len(added)), is_of_inputs=True)
+            for name in first
+        ]
+    return parts
+
+
+def _widened(network: Network, places: Sequence[int], inputs: int, *, has_skip: bool) -> Network:
+    """Return a network with the same actions of more inputs: weights of 0 for those that are not at `places`."""
+
+    def widen(weight: Array) -> Array:
+        wide = np.zeros((len(weight), inputs), np.float32)
+        wide[:, places] = weight
+        return wide
+
+    skip = network.skip
+    if skip is not None or has_skip:
+        skip = widen(np.zeros((network.outputs, len(places)), np.float32) if skip is None else skip)
+    if network.lstm:
+        (of_input, of_state, bias), *others = network.lstm
+        return dataclasses.replace(network, lstm=((widen(of_input), of_state, bias), *others), skip=skip)
+    (weight, bias), *layers = network.layers
+    return dataclasses.replace(network, layers=((widen(weight), bias), *layers), skip=skip)

@@ -41,11 +41,11 @@ def adopt(run: Path, folder: Path = REFERENCE, card_page: Path = CARD) -> None:
     tags = {name: value for name, value in record["tags"].items() if name not in ("host", "folder", "command")}
     params = record["params"]
     commands = [f"bbrgym train experiment={params['name']} seed={params['seed']}"]
-    if (adds_to := params["agent"].get("adds_to")) is not None:  # which may be the folder that is replaced
-        first = f"bbrgym train experiment=reference seed={read_policy(adds_to).training['seed']}"
-        commands = [first, f"{commands[0]} agent.adds_to={FIRST}"]
-        record["run_name"] = record["run_name"].replace(adds_to, FIRST)
-        params["agent"]["adds_to"] = FIRST
+    if (tunes := params["agent"].get("tunes")) is not None:  # which may be the folder that is replaced
+        first = f"bbrgym train experiment=reference seed={read_policy(tunes).training['seed']}"
+        commands = [first, f"{commands[0]} agent.tunes={FIRST}"]
+        record["run_name"] = record["run_name"].replace(tunes, FIRST)
+        params["agent"]["tunes"] = FIRST
     agent = load_agent(run / "final")
     made_with = {name: value for name, value in tags.items() if name != "seed"}
     agent.training = {**agent.training, "made_with": made_with, "licence": LICENCE}

@@ -21,7 +21,7 @@ def test_the_record_of_a_reference_names_no_folder_of_the_machine_that_trained_i
         "name": "preferences",
         "scenario": {"rate_mbps": 12, "duration_s": 2, "flows": [{"algorithm": "agent", "rtt_ms": 20}]},
         "observation": {"features": ["log_bdp", "log_backlog"]},
-        "agent": {"algorithm": "cma", "population": 4, "scenarios": 1, "adds_to": str(tmp_path / "first")},
+        "agent": {"algorithm": "cma", "population": 4, "scenarios": 1, "tunes": str(tmp_path / "first")},
         "seed": 3,
         "train": {"total_steps": 80, "eval_every": 80, "eval_episodes": 1, "checkpoint_every": 80},
         "tracking": {"backend": "none"},
@@ -34,9 +34,9 @@ def test_the_record_of_a_reference_names_no_folder_of_the_machine_that_trained_i
     assert str(tmp_path) not in record + card.read_text() + (reference / "agent.json").read_text()
     assert json.loads(record)["commands"] == [
         "bbrgym train experiment=reference seed=7",
-        "bbrgym train experiment=preferences seed=3 agent.adds_to=RUN/final",
+        "bbrgym train experiment=preferences seed=3 agent.tunes=RUN/final",
     ]
-    assert json.loads(record)["params"]["agent"]["adds_to"] == "RUN/final"
+    assert json.loads(record)["params"]["agent"]["tunes"] == "RUN/final"
     runs = trainings(tmp_path, "preferences")
     assert runs == {3: tmp_path / "second"}
     powers = [metrics["eval/fair_power"] for metrics in evaluations(runs[3]).values()]

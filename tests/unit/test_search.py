@@ -16,8 +16,12 @@ from bbrgym import Scenario, simulate
 from bbrgym.agents.callbacks import evaluate_agent
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import SearchConfig
-from bbrgym.agents.fitness import CandidateRuns
+from bbrgym.agents.constants import Constants
+from bbrgym.agents.draws import draw_bank
+from bbrgym.agents.fitness import CandidateRuns, over_scenarios, relative
 from bbrgym.agents.policy import load_agent
+from bbrgym.agents.search import WeightSearch
+from bbrgym.agents.searched_weights import searched_weights
 from bbrgym.agents.tracking import read_metrics
 from bbrgym.agents.train import TrainResult, resume, train
 from bbrgym.envs.episode import Episodes
@@ -26,6 +30,12 @@ from bbrgym.envs.native.engine import NativeEngine
 from bbrgym.envs.sharing import Sharing
 
 pytestmark = pytest.mark.usefixtures("no_figures")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
 
 LONE: dict[str, Any] = {
     "rate_mbps": 12,
@@ -74,7 +84,14 @@ def test_a_search_finds_better_weights_from_a_random_start(tmp_path: Path) -> No
     assert load_agent(tmp_path).training["algorithm"] == "cma"
 
 
-@pytest.mark.parametrize("agent", [{}, {"net_arch": [6], "diagonal_above": 10, "fitness": "reward"}])
+@pytest.mark.parametrize(
+    "agent",
+    [
+        {},
+        {"net_arch": [6], "diagonal_above": 10, "fitness": "reward"},
+        {"relative_to": "constants", "bank": 3, "constants": 3, "tail_weight": 0.5},
+    ],
+)
 def test_a_killed_and_resumed_search_logs_the_same_and_ends_with_the_same_weights(
     tmp_path: Path, agent: dict[str, Any]
 ) -> None:
@@ -91,11 +108,86 @@ def test_a_killed_and_resumed_search_logs_the_same_and_ends_with_the_same_weight
     assert not same(weights(other), weights(through))
 
 
+PARTS = {
+    "last": {"layer.1.weight", "layer.1.bias"},
+    "skip": {"skip.weight", "layer.1.bias"},  # which keeps it centred
+    "layers": {"layer.0.weight", "layer.0.bias", "layer.1.weight", "layer.1.bias"},
+    "gates": {"lstm.0.input", "lstm.0.state", "lstm.0.bias"},
+    "biases": {"lstm.0.bias", "layer.0.bias", "layer.1.bias"},
+    "added": {"lstm.0.input"},
+}
+
+
+@pytest.mark.parametrize("tuned", [*PARTS, "all"])
+@pytest.mark.parametrize("has_skip", [True, False])
+def test_a_search_that_tunes_a_policy_changes_what_it_is_told_to(tmp_path: Path, tuned: str, has_skip: bool) -> None:
+    features = ["log_backlog", "log_bdp"]
+    policy = make_agent(widths=(3,), lstm=(4,), scale=0.3, has_skip=has_skip, observation={"features": features})
+    policy.save(tmp_path / "best")
+    observed = ["log_bdp", "log_min_rtt", "log_backlog"]
+    config = SearchConfig(population=4, scenarios=1, tunes=str(tmp_path), tuned=[tuned])  # type: ignore[arg-type]
+    spec = EpisodeSpec.from_config(configure(observation={"features": observed}))
+    with closing(WeightSearch(config, spec, seed=1)) as search:
+        first = search.agent()
+        weights = searched_weights(config, spec)
+        inputs = np.array([0.5, 1.0, 2.0], np.float32), np.array([1.0, 2.0, 3.0], np.float32)
+        changed = weights.network(np.random.default_rng(1).normal(0, 1, weights.size), inputs)
+    seen = np.random.default_rng(2).uniform(-0.2, 0.2, (10, 1, 3)).astype(np.float32)
+    for one in seen:
+        np.testing.assert_allclose(first.predict(one), policy.predict(one[:, [2, 0]]), atol=1e-6)
+    before, after = first.stored.network.to_arrays(), changed.to_arrays()
+    assert before.keys() == after.keys()
+    assert ("skip.weight" in after) == (has_skip or tuned in ("skip", "all"))
+    expected = PARTS.get(tuned, before.keys())
+    assert {name for name in after if not np.array_equal(after[name], before[name])} == expected
+    if tuned == "added":
+        np.testing.assert_array_equal(after["lstm.0.input"][:, [0, 2]], before["lstm.0.input"][:, [0, 2]])
+
+
+def test_a_tuned_policy_can_be_resumed_and_must_be_the_same(tmp_path: Path) -> None:
+    policy = make_agent(lstm=(4,), has_skip=True, scale=0.2)
+    policy.save(tmp_path / "best")
+    agent, steps = {"tunes": str(tmp_path / "best")}, {"total_steps": 3 * 640}
+    search(tmp_path / "run", agent=agent)
+    search(tmp_path / "through", steps, agent=agent)
+    resume(tmp_path / "run", {"train.total_steps": 3 * 640}, quiet())
+    assert same(weights(tmp_path / "run"), weights(tmp_path / "through"))
+    make_agent(lstm=(4,), has_skip=True, scale=0.2, seed=2).save(tmp_path / "best")
+    with pytest.raises(ValueError, match=r"no checkpoint .* can be read"):
+        resume(tmp_path / "run", {"train.total_steps": 4 * 640}, quiet())
+
+
+def test_fitness_looks_at_bad_days() -> None:
+    outcomes = np.array([[0.5, 0.9], [0.7, 0.9], [0.6, 0.1], [0.6, 0.9]])
+    for tail, weight, expected in (
+        (0.1, 0.0, [0.6, 0.7]),
+        (0.1, 1.0, [1.1, 0.8]),
+        (0.5, 0.5, [0.6 + 0.5 * 0.55, 0.7 + 0.5 * 0.5]),
+        (1.0, 1.0, [1.2, 1.4]),
+    ):
+        config = SearchConfig(tail=tail, tail_weight=weight)
+        np.testing.assert_allclose(over_scenarios(outcomes, config), expected)
+    best = np.array([[0.5], [0.001]])
+    np.testing.assert_allclose(relative(np.array([[0.4, 0.6], [0.0, 0.05]]), best), [[0.8, 1.2], [0.0, 0.5]])
+
+
+def test_relative_fitness_is_that_of_the_best_constant() -> None:
+    spec = EpisodeSpec.from_config(configure())
+    config = SearchConfig(population=4, scenarios=2, constants=3, relative_to="constants", tail_weight=0.5)
+    scenarios, seeds = draw_bank(spec, seed=1, count=2)
+    best = Constants(spec, config).best(scenarios, seeds)
+    policies = [make_agent(seed=seed).to_bytes() for seed in range(4)]
+    with closing(CandidateRuns(spec, config, 8)) as runs:
+        found, _ = runs.measure(policies, scenarios, seeds, best)
+        ratios = runs.outcomes(policies, scenarios, seeds) / best[:, np.newaxis]
+    np.testing.assert_allclose(found, ratios.mean(axis=0) + 0.5 * ratios.min(axis=0))
+
+
 def test_a_search_that_adds_features_to_a_policy_leaves_everything_else_of_it(tmp_path: Path) -> None:
     make_agent(observation={"features": ["log_backlog", "log_bdp"]}).save(tmp_path / "final")
     first = weights(tmp_path)
     observation = {"features": ["log_bdp", "log_bdp_by_preference", "log_backlog"]}
-    agent = {"adds_to": str(tmp_path / "final"), "init_std": 1.0}
+    agent = {"tunes": str(tmp_path / "final"), "tuned": ["added"]}
     search(tmp_path / "run", agent=agent, observation=observation)
     second = weights(tmp_path / "run")
     added = second.pop("layer.0.weight")
@@ -108,13 +200,14 @@ def test_a_search_that_adds_features_to_a_policy_leaves_everything_else_of_it(tm
     ("features", "reason"),
     [
         (["log_bdp"], "log_backlog, which observation.features lacks"),
-        (["log_bdp", "log_backlog"], "a feature .* that the policy does not observe"),
+        (["log_bdp", "log_backlog"], "a feature .* that the policy lacks"),
     ],
 )
 def test_features_that_cannot_be_added(tmp_path: Path, features: list[str], reason: str) -> None:
     make_agent(observation={"features": ["log_backlog", "log_bdp"]}).save(tmp_path)
+    agent = {"tunes": str(tmp_path), "tuned": ["added"]}
     with pytest.raises(ValueError, match=reason):
-        search(tmp_path / "run", agent={"adds_to": str(tmp_path)}, observation={"features": features})
+        search(tmp_path / "run", agent=agent, observation={"features": features})
 
 
 @pytest.mark.parametrize("fitness", ["fair_power", "held_power"])
@@ -196,6 +289,9 @@ def test_an_evaluation_is_the_same_in_one_call_and_step_by_step() -> None:
         ({"agent": {"population": 3}}, "agent.population must be"),
         ({"agent": {"net_arch": [0]}}, "agent.net_arch must be"),
         ({"engine": {"name": "fake"}}, "agent 'cma' needs the engine 'native', got 'fake'"),
+        ({"agent": {"tuned": ["first"]}}, "unknown agent.tuned 'first'; known: last, skip, "),
+        ({"agent": {"tuned": "last"}}, "agent.tuned must be a list of last, "),
+        ({"agent": {"relative_to": "constants", "bank": 1}}, "agent.bank must be >= agent.scenarios=2, got 1"),
         (
             {"scenario": {"flows": [{"algorithm": "agent"}, {"size_bytes": {"choice": [None, 9]}}]}},
             "fair_power needs endless flows, .*: use agent.fitness=reward",
