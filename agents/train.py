@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from bbrgym.agents.checkpoint_names import saved_steps
-from bbrgym.agents.config import ALGORITHMS, EXPERIMENT, PPOConfig, SearchConfig, TrainConfig
+from bbrgym.agents.config import ALGORITHMS, EXPERIMENT, DistilConfig, PPOConfig, SearchConfig, TrainConfig
 from bbrgym.agents.tracking import TrackingConfig, read_run
 from bbrgym.agents.yardsticks import Measure, Yardstick
 from bbrgym.checks import check_integer, check_name, read_record
@@ -32,7 +32,7 @@ class TrainResult:
         steps: decisions learned from, of all flows and resumed parts together.
         score: of the best evaluation since learning began, the mean reward per step or what the learner maximises
             instead (`bbrgym.agents.callbacks.Learner.objective`); NaN if there was none.
-        is_complete: whether `total_steps` were reached, and not the time limit.
+        is_complete: whether it ended by itself or by `total_steps`, and not by the time limit.
         yardsticks: what is reached without training, if it was measured.
     """
 
@@ -178,6 +178,8 @@ def _read(config: Mapping[str, Any]) -> tuple[EpisodeSpec, TrainConfig]:
         read_record(PPOConfig, "agent 'ppo'", agent)
     if algorithm == "cma":
         read_record(SearchConfig, "agent 'cma'", agent).check_fits(spec)
+    if algorithm == "distil":
+        read_record(DistilConfig, "agent 'distil'", agent).check_fits(spec)
     check_integer("seed", config.get("seed", 1), at_least=0, below=2**31)
     TrackingConfig.of(config.get("tracking"))
     return spec, training
@@ -195,7 +197,7 @@ def _train(
     spec, training = _read(config)
     from bbrgym.agents.training_loop import run_training
 
-    steps, score, yardsticks = run_training(
+    steps, score, is_complete, yardsticks = run_training(
         config,
         spec,
         training=training,
@@ -208,6 +210,6 @@ def _train(
         directory=directory,
         steps=steps,
         score=math.nan if score is None else score,
-        is_complete=steps >= training.total_steps,
+        is_complete=is_complete,
         yardsticks=tuple(yardsticks),
     )

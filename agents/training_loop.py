@@ -15,7 +15,7 @@ from rich.console import Console
 
 from bbrgym.agents.callbacks import EVALUATION_SEED, Callbacks, Learner
 from bbrgym.agents.checkpoint import TrainingState, remove_partial, restore_latest, save_checkpoint
-from bbrgym.agents.config import EXPERIMENT, PPOConfig, SearchConfig, TrainConfig
+from bbrgym.agents.config import EXPERIMENT, DistilConfig, PPOConfig, SearchConfig, TrainConfig
 from bbrgym.agents.provenance import run_name
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.agents.yardsticks import Measure, Yardstick
@@ -45,6 +45,10 @@ def make_learner(config: Mapping[str, Any], spec: EpisodeSpec, training: TrainCo
 
         return WeightSearch(SearchConfig(**agent), spec, seed)
     _prepare_threads(training.torch_threads)
+    if agent["algorithm"] == "distil":
+        from bbrgym.agents.distil import Distillation
+
+        return Distillation(DistilConfig(**agent), spec, seed)
     if agent["algorithm"] == "sac":
         from bbrgym.agents.sac import SACLearner
 
@@ -71,11 +75,12 @@ def run_training(
     console: Console,
     is_resumed: bool,
     measure: Measure | None = None,
-) -> tuple[int, float | None, Sequence[Yardstick]]:
+) -> tuple[int, float | None, bool, Sequence[Yardstick]]:
     """Train, or resume from the newest checkpoint, as `bbrgym.agents.train.train` describes.
 
     Returns:
-        The steps made in all, the reward of the best evaluation, None if there is none, and the yardsticks.
+        The steps made in all, the reward of the best evaluation, None if there is none, whether the training is
+        complete, and the yardsticks.
 
     Raises:
         ValueError: the learner refuses its configuration, there is nothing left to do, or the folder is in use.
@@ -86,6 +91,8 @@ def run_training(
         state = (restore_latest(learner, directory) if is_resumed else None) or TrainingState()
         record = read_run(directory)
         is_finished = record is not None and record["status"] == "FINISHED"  # else it was killed before its end
+        if has_ended(learner) and is_finished:
+            raise ValueError(f"the training in '{directory}' is complete: there is nothing left to learn")
         if learner.steps >= training.total_steps and is_finished:
             raise ValueError(
                 f"train.total_steps must be > {learner.steps}, the steps that '{directory}' already has, "
@@ -143,7 +150,8 @@ def run_training(
             for folder in saved:
                 tracker.log_artifact(folder, folder.name)
             tracker.log_agent(saved[0])
-    return learner.steps, state.best_score, yardsticks
+        is_complete = has_ended(learner) or learner.steps >= training.total_steps
+    return learner.steps, state.best_score, is_complete, yardsticks
 
 
 def _measure(measure: Measure | None, spec: EpisodeSpec, episodes: int, console: Console) -> Sequence[Yardstick]:
@@ -163,6 +171,11 @@ def _measure(measure: Measure | None, spec: EpisodeSpec, episodes: int, console:
             soft_wrap=True,
         )
     return found
+
+
+def has_ended(learner: Learner) -> bool:
+    """Return whether a learner has learned all that its configuration asks for."""
+    return learner.most_steps is not None and learner.steps >= learner.most_steps
 
 
 def _learn(learner: Learner, total_steps: int, callbacks: Callbacks) -> EngineError | None:
@@ -213,14 +226,17 @@ def _draw_curve(directory: Path, tracker: Tracker, yardsticks: Sequence[Yardstic
     learned: dict[int, float] = {}
     evaluated: dict[int, float] = {}
     fitness: dict[int, float] = {}
+    unit = ""
     for line in read_metrics(directory):
         metrics = line["metrics"]
         if "rollout/reward" in metrics:
             learned[line["step"]] = metrics["rollout/reward"]
         if "eval/reward" in metrics:
             evaluated[line["step"]] = metrics["eval/reward"]
-        if "search/fitness_mean" in metrics:
-            fitness[line["step"]] = metrics["search/fitness_mean"]
+        for name in ("search/fitness_mean", "distil/regret"):
+            if name in metrics:
+                fitness[line["step"]] = metrics[name]
+                unit = name.partition("/")[2].partition("_")[0]
     figure = Figure(figsize=(7, 4.6), layout="constrained")
     axes = figure.subplots()
     lines = [
@@ -228,8 +244,9 @@ def _draw_curve(directory: Path, tracker: Tracker, yardsticks: Sequence[Yardstic
         (axes, evaluated, "o-", "#d55e00", "evaluation"),
     ]
     if fitness:  # in a unit of its own
-        lines[0] = axes.twinx(), fitness, "-", "#0072b2", "fitness, mean of the candidates"
-        lines[0][0].set_ylabel("fitness")
+        label = "fitness, mean of the candidates" if unit == "fitness" else f"{unit} in training"
+        lines[0] = axes.twinx(), fitness, "-", "#0072b2", label
+        lines[0][0].set_ylabel(unit)
     drawn = []
     for of_line, points, style, color, label in lines:
         drawn += of_line.plot(

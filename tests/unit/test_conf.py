@@ -16,7 +16,7 @@ from hydra.core.override_parser.types import IntervalSweep
 from omegaconf import OmegaConf
 from pages import ROOT, commands
 
-from bbrgym.agents.config import ALGORITHMS, PPOConfig, SearchConfig
+from bbrgym.agents.config import ALGORITHMS, DistilConfig, PPOConfig, SearchConfig
 from bbrgym.agents.tracking import TrackingConfig
 from bbrgym.agents.train import TrainConfig
 from bbrgym.benchmark.plan import Benchmark
@@ -132,8 +132,10 @@ def test_all_agents_have_their_learner() -> None:
     assert set(CHOICES["agent"]) == set(ALGORITHMS)
 
 
-@pytest.mark.parametrize(("algorithm", "config"), [("ppo", PPOConfig), ("cma", SearchConfig)])
-def test_defaults_of_a_learner_are_those_of_the_code(algorithm: str, config: type[PPOConfig | SearchConfig]) -> None:
+@pytest.mark.parametrize(("algorithm", "config"), [("ppo", PPOConfig), ("cma", SearchConfig), ("distil", DistilConfig)])
+def test_defaults_of_a_learner_are_those_of_the_code(
+    algorithm: str, config: type[PPOConfig | SearchConfig | DistilConfig]
+) -> None:
     agent = plain(f"agent={algorithm}", SMALL)["agent"]
     assert config(**agent) == config()
     assert set(agent) == {f.name for f in dataclasses.fields(config)}

@@ -1,0 +1,264 @@
+"""The student of a teacher that is a search (agents/distil.py, agents/constants.py), with few scenarios and units."""
+
+import copy
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from training import Killed, KillingConsole, logged, quiet, run_of, same, weights
+
+from bbrgym.agents import constants, distil
+from bbrgym.agents.checkpoint_names import saved_steps
+from bbrgym.agents.config import FitnessConfig
+from bbrgym.agents.constants import Constants
+from bbrgym.agents.draws import bank_rng, draw_bank
+from bbrgym.agents.fitness import CandidateRuns
+from bbrgym.agents.policy import load_agent
+from bbrgym.agents.tracking import read_metrics
+from bbrgym.agents.train import TrainResult, resume, train
+from bbrgym.baselines.policy_file import Network, StoredPolicy
+from bbrgym.envs.episode import Episodes
+from bbrgym.envs.episode_spec import EpisodeSpec
+from bbrgym.files import user_cache
+
+pytestmark = pytest.mark.usefixtures("no_figures")
+
+LINK: dict[str, Any] = {
+    "rate_mbps": {"log_uniform": [4, 24]},
+    "buffer_bdp": 4,
+    "duration_s": 3,
+    "flows": [
+        {"algorithm": "agent", "rtt_ms": 20, "jitter_ms": {"choice": [0.0, 10.0]}},
+        {"algorithm": "agent", "rtt_ms": 30, "start_s": 1.0, "stop_s": {"choice": [1.2, None]}},
+    ],
+}
+ACTION: dict[str, Any] = {"cwnd_gain": [0.25, 64.0], "pacing_gain": [0.8, 1.3], "cwnd_scale": "packets"}
+CONFIG: dict[str, Any] = {
+    "scenario": LINK,
+    "action": ACTION,
+    "engine": {"name": "native", "threads": None},
+    "agent": {"algorithm": "distil", "scenarios": 6, "constants": 4, "units": 6, "rounds": 2, "epochs": 2},
+    "seed": 3,
+    "train": {"total_steps": 10**9, "eval_every": 1, "eval_episodes": 2, "checkpoint_every": 1},
+    "tracking": {"backend": "none"},
+}
+ROUND = 6 * 2 * 30
+"""Decisions of a round."""
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+def configure(steps: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """Return `CONFIG` with changes, of `agent` and `train` by key."""
+    config = copy.deepcopy(CONFIG)
+    config["agent"] |= changes.pop("agent", {})
+    config["train"] |= steps or {}
+    return config | changes
+
+
+def learn(directory: Path, steps: dict[str, Any] | None = None, **changes: Any) -> TrainResult:
+    return train(configure(steps, **changes), directory, quiet())
+
+
+def constants_of(**options: Any) -> tuple[Constants, EpisodeSpec]:
+    spec = EpisodeSpec.from_config(CONFIG)
+    return Constants(spec, FitnessConfig(**{"constants": 3, **options})), spec
+
+
+class TestConstants:
+    def test_a_row_has_what_each_constant_reaches(self) -> None:
+        grid, spec = constants_of()
+        scenarios, seeds = draw_bank(spec, seed=3, count=3)
+        table = grid.table(scenarios, seeds)
+        assert grid.actions == pytest.approx(np.linspace(0.06, 0.82, 3))
+        inputs = spec.observation.space.shape[0]
+        for column, action in enumerate(grid.actions):
+            bias = np.array([action, spec.action.action(2.0, 1.1)[1]], np.float32)
+            policy = StoredPolicy(spec.to_config(), Network(((np.zeros((2, inputs), np.float32), bias),))).to_bytes()
+            with closing(CandidateRuns(spec, FitnessConfig(), 3)) as runs:
+                np.testing.assert_array_equal(table[:, column], runs.outcomes([policy], scenarios, seeds)[:, 0])
+        np.testing.assert_array_equal(grid.best(scenarios, seeds), table.max(axis=1))
+        assert len(np.unique(table)) == 9
+
+    def test_on_an_executor_it_is_the_same_table(self) -> None:
+        grid, spec = constants_of()
+        scenarios, seeds = draw_bank(spec, seed=3, count=4)
+        there, _ = constants_of(executor={"name": "local", "workers": 2})
+        table = there.table(scenarios, seeds)
+        for path in user_cache(constants.FOLDER).glob("*/*.json"):
+            path.unlink()
+        np.testing.assert_array_equal(grid.table(scenarios, seeds), table)
+
+    def test_what_is_known_is_kept_until_something_that_decides_it_changes(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        grid, spec = constants_of()
+        scenarios, seeds = draw_bank(spec, seed=3, count=3)
+        table = grid.table(scenarios, seeds)
+        run = []
+
+        def outcomes(spec: Any, config: Any, policies: Any, jobs: Any) -> Any:
+            run.extend(jobs)
+            return [(job.key, [0.5] * 3) for job in jobs]
+
+        monkeypatch.setattr(constants, "_outcomes", outcomes)
+        np.testing.assert_array_equal(grid.table(scenarios, seeds), table)
+        assert run == []
+        for other in ({"warmup": 0.5}, {"fitness": "held_power"}, {"pacing_gain": 1.0}, {"action_range": [0.1, 0.5]}):
+            assert (constants_of(**other)[0].table(scenarios[:1], seeds[:1]) == 0.5).all()
+        assert len(run) == 4
+        assert (grid.table(scenarios[:1], [7]) == 0.5).all()
+        damaged = sorted(user_cache(constants.FOLDER).glob("*/*.json"))
+        for path in damaged:
+            path.write_text("[0.1", encoding="utf-8")
+        assert (grid.table(scenarios, seeds) == 0.5).all()
+        assert json.loads(damaged[0].read_text(encoding="utf-8")) == [0.5] * 3
+
+    def test_a_table_that_was_stopped_keeps_what_it_has(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(constants, "_AT_ONCE", 3)
+        grid, spec = constants_of()
+        scenarios, seeds = draw_bank(spec, seed=3, count=3)
+        table = grid.table(scenarios, seeds, lambda count: count < 2)
+        assert np.isnan(table).any(axis=1).tolist() == [False, False, True]
+        counts: list[int] = []
+        np.testing.assert_array_equal(
+            grid.table(scenarios, seeds, lambda count: counts.append(count) is None)[:2], table[:2]
+        )
+        assert counts == [2, 3]
+
+
+class TestStudent:
+    def test_the_network_acts_as_the_student(self) -> None:
+        torch.manual_seed(1)
+        student = distil.Student(17, 5, has_skip=True)
+        assert student.skip is not None
+        torch.nn.init.normal_(student.skip.weight, std=0.1)
+        seen = np.random.default_rng(1).normal(0, 0.5, (1, 20, 17)).astype(np.float32)
+        expected = student(torch.as_tensor(seen))[0].detach().numpy()
+        agent = load_agent("scripted:backlog")  # of the default observation
+        compiled = type(agent)(agent.spec, student.network(0.25)).compiled
+        state = np.zeros((1, compiled.state_size), np.float32)
+        found = np.concatenate([compiled.forward(seen[:, step], state) for step in range(20)])
+        np.testing.assert_allclose(found[:, 0], expected.clip(-1, 1), atol=1e-5)
+        assert (found[:, 1] == 0.25).all()
+
+    def test_between_two_constants_the_table_is_linear(self) -> None:
+        table, grid = torch.tensor([[0.0, 1.0, 0.5]]), torch.tensor([0.0, 0.2, 0.6])
+        actions = torch.tensor([[-1.0, 0.0, 0.1, 0.2, 0.3, 0.6, 1.0]])
+        found = distil._interpolated(table, grid, actions)
+        np.testing.assert_allclose(found, [[0.0, 0.0, 0.5, 1.0, 0.875, 0.5, 0.5]], atol=1e-6)
+
+    def test_a_sequence_begins_with_its_flow(self) -> None:
+        observations = np.arange(5 * 3, dtype=np.float32).reshape(5, 3, 1)
+        took_part = np.array([[1, 0, 0], [1, 0, 1], [1, 1, 1], [0, 1, 0]], np.bool_)
+        seen = distil._sequences(observations, took_part, np.array([7, 8, 9]))
+        assert seen.scenarios.tolist() == [7, 8, 9]
+        assert seen.took_part.tolist() == [
+            [True, True, True, False],
+            [True, True, False, False],
+            [True, True, False, False],
+        ]
+        assert seen.observations[:, :2, 0].tolist() == [[0, 3], [7, 10], [5, 8]]
+        few = distil._sequences(observations, took_part & (np.arange(3) == 1), np.array([7, 8, 9]))
+        assert few.scenarios.tolist() == [8]
+
+
+class TestTraining:
+    def test_it_learns_what_the_teacher_knows(self, tmp_path: Path) -> None:
+        agent = {"scenarios": 24, "constants": 8, "rounds": 2, "epochs": 10, "batch_size": 8, "learning_rate": 0.01}
+        result = learn(tmp_path, agent=agent)
+        assert (result.steps, result.is_complete) == (2 * 24 * 2 * 30, True)
+        regrets = [
+            line["metrics"]["distil/regret"] for line in read_metrics(tmp_path) if "distil/regret" in line["metrics"]
+        ]
+        assert len(regrets) == 20
+        assert np.mean(regrets[-2:]) < 0.7 * regrets[0]
+        assert run_of(tmp_path)["status"] == "FINISHED"
+        agent = load_agent(tmp_path)
+        assert agent.training["algorithm"] == "distil"
+        assert isinstance(agent.network, Network)
+        assert agent.network.lstm[0][1].shape == (24, 6)
+        assert agent.network.skip is not None
+
+    def test_a_killed_and_resumed_training_logs_the_same_and_ends_with_the_same_weights(self, tmp_path: Path) -> None:
+        through, stopped, other = (tmp_path / name for name in ("through", "stopped", "other"))
+        agent = {"rounds": 3}
+        learn(through, agent=agent)
+        with pytest.raises(Killed):
+            train(configure(agent=agent), stopped, KillingConsole(3))
+        assert saved_steps(stopped) == [ROUND]
+        assert resume(stopped, console=quiet()).steps == 3 * ROUND
+        times = ("time/epoch", "time/teacher")
+        of_both = [
+            {key: value for key, value in logged(folder).items() if key[1] not in times}
+            for folder in (stopped, through)
+        ]
+        assert of_both[0] == of_both[1]
+        assert same(weights(stopped), weights(through))
+        learn(other, agent=agent, seed=4)
+        assert not same(weights(other), weights(through))
+        with pytest.raises(ValueError, match="is complete: there is nothing left to learn"):
+            resume(through, console=quiet())
+
+    def test_one_that_was_stopped_within_a_round_goes_on_there(self, tmp_path: Path) -> None:
+        learn(tmp_path / "through")
+        part = learn(tmp_path / "part", {"total_steps": ROUND + 1})
+        assert (part.steps, part.is_complete) == (ROUND + ROUND // 2, True)
+        result = resume(tmp_path / "part", {"train.total_steps": 10**9}, quiet())
+        assert (result.steps, result.is_complete) == (2 * ROUND, True)
+        assert same(weights(tmp_path / "part"), weights(tmp_path / "through"))
+
+    def test_a_limit_of_time_also_ends_the_teaching(self, tmp_path: Path) -> None:
+        result = learn(tmp_path, {"max_minutes": 1e-9})
+        assert (result.steps, result.is_complete) == (0, False)
+        assert (tmp_path / "final").is_dir()
+
+    def test_evaluations_can_look_at_bad_days(self, tmp_path: Path) -> None:
+        agent = {"relative_to": "constants", "tail_weight": 0.5, "rounds": 1, "epochs": 1}
+        learn(tmp_path, agent=agent)
+        found: dict[str, float] = {}
+        for line in read_metrics(tmp_path):
+            found |= line["metrics"]
+        mean, tail = found["eval/relative_fair_power_mean"], found["eval/relative_fair_power_tail"]
+        assert found["eval/relative_fair_power"] == pytest.approx(mean + 0.5 * tail)
+        assert tail < mean
+        assert found["eval/fair_power"] < mean
+        assert found["best/score"] == found["eval/relative_fair_power"]
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"agent": {"units": 0}}, "agent.units must be"),
+            ({"agent": {"action_range": [0.5, 0.2]}}, "agent.action_range must be two rising numbers"),
+            ({"agent": {"pacing_gain": 2.0}}, r"agent.pacing_gain must be .*1\.3"),
+            ({"agent": {"fitness": "reward", "relative_to": "constants"}}, "agent.relative_to needs a fitness"),
+            ({"agent": {"executor": "cloud"}}, "unknown executor 'cloud'"),
+            ({"engine": {"name": "fake"}}, "agent 'distil' needs the engine 'native', got 'fake'"),
+        ],
+    )
+    def test_a_bad_configuration_is_refused_before_anything_is_made(
+        self, tmp_path: Path, changes: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(ValueError, match=message):
+            learn(tmp_path / "run", **changes)
+        assert not (tmp_path / "run").exists()
+
+
+def test_the_bank_of_a_seed_is_that_of_its_episodes() -> None:
+    """What constants reach there is known of the scenarios that the student sees."""
+    spec = EpisodeSpec.from_config(CONFIG)
+    scenarios, seeds = draw_bank(spec, seed=3, count=2)
+    assert draw_bank(spec, seed=3, count=3)[0][:2] == scenarios
+    assert draw_bank(spec, seed=4, count=2)[0] != scenarios
+    with closing(Episodes(spec, 2)) as env:
+        env.begin_resets(np.arange(2), [bank_rng(3, index) for index in range(2)])
+        env.finish_resets()
+        assert list(env.scenarios) == scenarios
+        assert [int(seed) for seed in env._seeds] == seeds
