@@ -110,9 +110,8 @@ class _TunedWeights:
         self._added = [index for index in range(history * length) if index not in self._places]
         if "added" in tuned and not self._added:
             raise ValueError("agent.tuned=[added] needs a feature in observation.features that the policy lacks")
-        self._first = _widened(
-            policy.network, self._places, history * length, has_skip=bool({"skip", "all"} & {*tuned})
-        )
+        tunes_skip = {"skip", "all"} | ({"added"} if policy.network.lstm else set())
+        self._first = _widened(policy.network, self._places, history * length, has_skip=bool(tunes_skip & {*tuned}))
         self._parts = _parts_of(self._first, tuned, self._added)
         if not self._parts:
             raise ValueError(f"agent.tuned: the policy at agent.tunes has none of {', '.join(tuned)}")
@@ -129,7 +128,7 @@ class _TunedWeights:
             begin, end = end, end + part.size
             change = part.scale * weights[begin:end].reshape(part.shape)
             if part.is_of_inputs:
-                change = change * scale[part.columns]
+                change = change * scale[part.columns] / math.sqrt(change.shape[-1])
             if part.bias is not None:  # what is centred changes nothing on average
                 arrays[part.bias] -= change @ mean[part.columns]
             arrays[part.name][..., part.columns] += change
@@ -147,7 +146,7 @@ class _Part(NamedTuple):
     bias: str | None = None
     """Where the mean of the inputs is subtracted; None: it is not."""
     is_of_inputs: bool = False
-    """Whether the columns are inputs, which are standardised."""
+    """Whether the columns are inputs, which are standardised, and of which many change a sum more than few."""
 
     @property
     def size(self) -> int:
@@ -158,7 +157,9 @@ def _parts_of(network: Network, tuned: Sequence[str], added: Sequence[int]) -> l
     """Return what is tuned of a network, without repetitions."""
     arrays = network.to_arrays()
     last = len(network.layers) - 1
-    first = ("lstm.0.input",) if network.lstm else ("layer.0.weight",)
+    # The bias that keeps a change of these weights from shifting what they lead to.
+    of_inputs = {"skip.weight": f"layer.{last}.bias"}
+    of_inputs |= {"lstm.0.input": "lstm.0.bias"} if network.lstm else {"layer.0.weight": "layer.0.bias"}
     kinds = {
         "last": (f"layer.{last}.weight", f"layer.{last}.bias"),
         "skip": ("skip.weight",),
@@ -170,20 +171,14 @@ def _parts_of(network: Network, tuned: Sequence[str], added: Sequence[int]) -> l
     chosen = dict.fromkeys(name for kind in tuned if kind != "added" for name in kinds[kind] if name in arrays)
     parts = []
     for name in chosen:
-        array = arrays[name]
-        if name == "skip.weight":
-            scale = OUTPUT_SCALE / math.sqrt(network.inputs)
-            parts.append(_Part(name, array.shape, slice(None), scale, f"layer.{last}.bias", is_of_inputs=True))
-        elif name in first:
-            bias = f"{name.rpartition('.')[0]}.bias"
-            parts.append(_Part(name, array.shape, slice(None), TUNED_SCALE, bias, is_of_inputs=True))
-        else:
-            parts.append(_Part(name, array.shape, slice(None), TUNED_SCALE))
-    if "added" in tuned and not chosen.keys() & {*first}:
-        parts += [
-            _Part(name, (len(arrays[name]), len(added)), list(added), 1 / math.sqrt(len(added)), is_of_inputs=True)
-            for name in first
-        ]
+        bias = of_inputs.get(name)
+        scale = TUNED_SCALE if bias is None else OUTPUT_SCALE
+        parts.append(_Part(name, arrays[name].shape, slice(None), scale, bias, is_of_inputs=bias is not None))
+    # Gates are too many for a search.
+    entry, scale = ("skip.weight", OUTPUT_SCALE) if network.lstm else ("layer.0.weight", 1.0)
+    if "added" in tuned and entry not in chosen:
+        shape = len(arrays[entry]), len(added)
+        parts.append(_Part(entry, shape, list(added), scale, is_of_inputs=True))
     return parts
 
 

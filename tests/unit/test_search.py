@@ -114,7 +114,7 @@ PARTS = {
     "layers": {"layer.0.weight", "layer.0.bias", "layer.1.weight", "layer.1.bias"},
     "gates": {"lstm.0.input", "lstm.0.state", "lstm.0.bias"},
     "biases": {"lstm.0.bias", "layer.0.bias", "layer.1.bias"},
-    "added": {"lstm.0.input"},
+    "added": {"skip.weight"},
 }
 
 
@@ -137,11 +137,23 @@ def test_a_search_that_tunes_a_policy_changes_what_it_is_told_to(tmp_path: Path,
         np.testing.assert_allclose(first.predict(one), policy.predict(one[:, [2, 0]]), atol=1e-6)
     before, after = first.stored.network.to_arrays(), changed.to_arrays()
     assert before.keys() == after.keys()
-    assert ("skip.weight" in after) == (has_skip or tuned in ("skip", "all"))
+    assert ("skip.weight" in after) == (has_skip or tuned in ("skip", "added", "all"))
     expected = PARTS.get(tuned, before.keys())
     assert {name for name in after if not np.array_equal(after[name], before[name])} == expected
     if tuned == "added":
-        np.testing.assert_array_equal(after["lstm.0.input"][:, [0, 2]], before["lstm.0.input"][:, [0, 2]])
+        np.testing.assert_array_equal(after["skip.weight"][:, [0, 2]], before["skip.weight"][:, [0, 2]])
+
+
+def test_weights_of_added_features_are_scaled_as_in_the_search_that_made_the_reference(tmp_path: Path) -> None:
+    make_agent(widths=(3,), observation={"features": ["log_backlog"]}).save(tmp_path)
+    config = SearchConfig(tunes=str(tmp_path), tuned=("added",))
+    observation = {"features": ["log_bdp", "log_backlog", "log_min_rtt"]}
+    weights = searched_weights(config, EpisodeSpec.from_config(configure(observation=observation)))
+    numbers = np.random.default_rng(1).normal(0, 1, weights.size)
+    scale = np.array([0.3, 1.0, 3.7], np.float32)
+    network = weights.network(numbers, (np.ones(3, np.float32), scale))
+    expected = numbers.reshape(3, 2) * scale[[0, 2]] / np.sqrt(2)
+    np.testing.assert_array_equal(network.layers[0][0][:, [0, 2]], expected.astype(np.float32))
 
 
 def test_a_tuned_policy_can_be_resumed_and_must_be_the_same(tmp_path: Path) -> None:
