@@ -62,6 +62,7 @@ class Batch:
         next_steps: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
         preferences: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         gains: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        states: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
         observations: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu")],
         noise: Annotated[
             NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
