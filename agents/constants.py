@@ -13,25 +13,23 @@ import dataclasses
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from bbrgym.agents import fitness
 from bbrgym.agents.config import FitnessConfig
-from bbrgym.agents.fitness import Array, CandidateRuns
+from bbrgym.agents.fitness import Array, CandidateRuns, ExecutorRuns
 from bbrgym.baselines.policy_file import Network, StoredPolicy
 from bbrgym.envs import sharing, sharing_meter
 from bbrgym.envs.code import code_hash
-from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.scenario import Scenario
-from bbrgym.executors import ExecutorConfig, make_executor, run_in_chunks
 from bbrgym.files import DAMAGES, user_cache, write_json
 
 FOLDER: Final = "constants"
@@ -109,27 +107,17 @@ class Constants:
     def _key(self, scenario: Scenario, seed: int) -> str:
         return code_hash("native", also=json.dumps([scenario.to_dict(), seed, self._decides], sort_keys=True))
 
-    def _run(self, jobs: Sequence[_Job]) -> Iterator[tuple[str, list[float]]]:
+    def _run(self, jobs: Sequence[_Job]) -> Generator[tuple[str, list[float]]]:
         """Yield the rows of scenarios, here or on the workers of an executor."""
-        if self._config.executor is None:
-            at_once = max(1, _AT_ONCE // len(self.actions))
-            for first in range(0, len(jobs), at_once):
-                yield from _outcomes(self._spec, self._config, self._policies, jobs[first : first + at_once])
+        if self._config.executor is not None:
+            scenarios, seeds = [job.scenario for job in jobs], [job.seed for job in jobs]
+            with closing(ExecutorRuns(self._spec, self._config)) as there:
+                for index, row, _ in there.each(self._policies, scenarios, seeds):
+                    yield jobs[index].key, row
             return
-        # A worker has one core.
-        spec = dataclasses.replace(self._spec, engine_options={**self._spec.engine_options, "threads": 1})
-        work = _Work(spec.to_config(), dataclasses.replace(self._config, executor=None), tuple(self._policies))
-        config = ExecutorConfig.of(self._config.executor)
-        executor = make_executor(config)
-        try:
-            tasks = run_in_chunks(work, jobs, executor, cost_s=_cost_s, chunk_s=config.chunk_s)
-            with closing(tasks) as results:
-                for result in results:
-                    if result.error is not None:
-                        raise EngineError(f"the constants of a scenario could not be run: {result.error}")
-                    yield result.task.key, result.value
-        finally:
-            executor.shutdown(cancel_futures=True)
+        at_once = max(1, _AT_ONCE // len(self.actions))
+        for first in range(0, len(jobs), at_once):
+            yield from _outcomes(self._spec, self._config, self._policies, jobs[first : first + at_once])
 
 
 @dataclass(frozen=True)
@@ -139,29 +127,12 @@ class _Job:
     seed: int
 
 
-@dataclass(frozen=True)
-class _Work:
-    """Runs a scenario with each policy, on a worker."""
-
-    spec: dict[str, Any]
-    config: FitnessConfig
-    policies: tuple[bytes, ...]
-
-    def __call__(self, job: _Job) -> list[float]:
-        ((_, row),) = _outcomes(EpisodeSpec.from_config(self.spec), self.config, self.policies, [job])
-        return row
-
-
 def _outcomes(
     spec: EpisodeSpec, config: FitnessConfig, policies: Sequence[bytes], jobs: Sequence[_Job]
 ) -> list[tuple[str, list[float]]]:
     with closing(CandidateRuns(spec, config, len(jobs) * len(policies))) as runs:
         table = runs.outcomes(policies, [job.scenario for job in jobs], [job.seed for job in jobs])
     return [(job.key, row.tolist()) for job, row in zip(jobs, table, strict=True)]
-
-
-def _cost_s(job: _Job) -> float:
-    return 1e-3 * job.scenario.rate_mbps * job.scenario.duration_s
 
 
 def _constant(action: float, pacing: float) -> Network:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Final, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from bbrgym._native import took_part
 from bbrgym.agents.config import FitnessConfig
-from bbrgym.envs.engine import whole_nanoseconds
+from bbrgym.envs.engine import EngineError, whole_nanoseconds
 from bbrgym.envs.engine_batch import EngineBatch, RolloutBatch
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.reward import CONDITIONS, RewardContext, conditions_of
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import Sharing
 from bbrgym.envs.sharing_meter import SharingMeter
+from bbrgym.executors import ExecutorConfig, TaskExecutor, make_executor, run_in_chunks
 
 Array = npt.NDArray[np.float64]
 
@@ -26,21 +30,15 @@ LEAST_BEST: Final = 0.1
 """What a yardstick counts as, at least."""
 
 
-class CandidateRuns:
-    """Runs every candidate in every scenario, all at once on all cores: episodes without a step of Python.
+class Runs(ABC):
+    """Runs every candidate in every scenario.
 
     Args:
-        spec: of the environment, with the engine "native".
         config: its `fitness` and `warmup` are used, and in `measure` its `tail` and `tail_weight`.
-        runs: how many there are at most in a call of `measure`.
     """
 
-    def __init__(self, spec: EpisodeSpec, config: FitnessConfig, runs: int) -> None:
-        self._spec = spec
+    def __init__(self, config: FitnessConfig) -> None:
         self._config = config
-        engines = spec.make_engine_batch(runs)
-        assert isinstance(engines, RolloutBatch)  # FitnessConfig.check_measures
-        self._engines: RolloutBatch = engines
 
     def measure(
         self,
@@ -61,31 +59,63 @@ class CandidateRuns:
             The fitness of each candidate over the scenarios (`over_scenarios`), and how many decisions they made
             together.
         """
-        order, outcomes, decisions = self._run(candidates, scenarios, seeds)
+        order = _fast_first(scenarios)
+        outcomes, decisions = self._run(
+            candidates, [scenarios[index] for index in order], [seeds[index] for index in order]
+        )
         if best is not None:
             outcomes = relative(outcomes, best[order, np.newaxis])
         return over_scenarios(outcomes, self._config), decisions
 
     def outcomes(self, candidates: Sequence[bytes], scenarios: Sequence[Scenario], seeds: Sequence[int]) -> Array:
         """Return the outcome of each candidate in each scenario, shape (scenarios, candidates)."""
-        order, found, _ = self._run(candidates, scenarios, seeds)
+        order = _fast_first(scenarios)
+        found, _ = self._run(candidates, [scenarios[index] for index in order], [seeds[index] for index in order])
         outcomes = np.empty_like(found)
         outcomes[order] = found
         return outcomes
 
+    @abstractmethod
+    def close(self) -> None:
+        """End the engines, or the workers."""
+
+    @abstractmethod
     def _run(
         self, candidates: Sequence[bytes], scenarios: Sequence[Scenario], seeds: Sequence[int]
-    ) -> tuple[list[int], Array, int]:
-        """Return the order of the scenarios, their outcomes in this order, and how many decisions were made."""
-        # Fast links have the most packets. They come first, so that no thread waits long for the last one.
-        order = sorted(range(len(scenarios)), key=lambda i: -scenarios[i].rate_mbps * scenarios[i].duration_s)
-        drawn, count = [scenarios[index] for index in order], len(candidates)
+    ) -> tuple[Array, int]:
+        """Return the outcomes, and how many decisions were made."""
+
+
+class CandidateRuns(Runs):
+    """All runs at once on all cores of this machine: episodes without a step of Python.
+
+    Args:
+        spec: of the environment, with the engine "native".
+        config: see `Runs`.
+        runs: how many there are at most in a call.
+    """
+
+    def __init__(self, spec: EpisodeSpec, config: FitnessConfig, runs: int) -> None:
+        super().__init__(config)
+        self._spec = spec
+        engines = spec.make_engine_batch(runs)
+        assert isinstance(engines, RolloutBatch)  # FitnessConfig.check_measures
+        self._engines: RolloutBatch = engines
+
+    def close(self) -> None:
+        """See `Runs`."""
+        self._engines.close()
+
+    def _run(
+        self, candidates: Sequence[bytes], scenarios: Sequence[Scenario], seeds: Sequence[int]
+    ) -> tuple[Array, int]:
+        drawn, count = scenarios, len(candidates)
         meter = self._make_meter(drawn, count)
         engines = self._engines
         engines.begin_resets(
             indices=range(len(drawn) * count),
             scenarios=[scenario for scenario in map(_with_policies, drawn) for _ in candidates],
-            seeds=[seeds[index] for index in order for _ in candidates],
+            seeds=[seed for seed in seeds for _ in candidates],
             steps_ms=[step_ms for step_ms in map(meter.step_ms, drawn) for _ in candidates],
             policies=[dict.fromkeys(scenario.agent_flows, policy) for scenario in drawn for policy in candidates],
         )
@@ -98,7 +128,7 @@ class CandidateRuns:
             running = running[~engines.is_over[running]]
         intervals_s = np.array([whole_nanoseconds(self._spec.interval_ms(scenario)) / 1e9 for scenario in drawn])
         steps = np.ceil(engines.time_s / intervals_s.repeat(count) - 1e-6)  # as an environment counts them
-        return order, meter.fitness().reshape(-1, count), int(steps.sum()) * self._spec.agents
+        return meter.fitness().reshape(-1, count), int(steps.sum()) * self._spec.agents
 
     def _make_meter(self, scenarios: Sequence[Scenario], repeats: int) -> _Meter:
         if self._config.fitness == "reward":
@@ -106,9 +136,89 @@ class CandidateRuns:
         meter = _HeldPowerMeter if self._config.fitness == "held_power" else _FairPowerMeter
         return meter([one for one in scenarios for _ in range(repeats)], self._config.warmup)
 
+
+class ExecutorRuns(Runs):
+    """Scenarios on the workers of an executor (`bbrgym.executors`), each of which has one core.
+
+    Args:
+        spec: of the environment, with the engine "native".
+        config: see `Runs`; its `executor` is started by the first call.
+    """
+
+    def __init__(self, spec: EpisodeSpec, config: FitnessConfig) -> None:
+        super().__init__(config)
+        spec = dataclasses.replace(spec, engine_options={**spec.engine_options, "threads": 1})
+        self._spec = spec.to_config()
+        self._executor: TaskExecutor | None = None
+
     def close(self) -> None:
-        """End the engines."""
-        self._engines.close()
+        """See `Runs`."""
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+
+    def each(
+        self, candidates: Sequence[bytes], scenarios: Sequence[Scenario], seeds: Sequence[int]
+    ) -> Generator[tuple[int, list[float], int]]:
+        """Yield the index of each scenario once it has been run, its outcomes, and how many decisions were made.
+
+        Raises:
+            EngineError: a scenario could not be run.
+        """
+        config = ExecutorConfig.of(self._config.executor)
+        if self._executor is None:
+            self._executor = make_executor(config)
+        work = _Work(self._spec, dataclasses.replace(self._config, executor=None), tuple(candidates))
+        tasks = list(zip(range(len(scenarios)), scenarios, seeds, strict=True))
+        results = run_in_chunks(work, tasks, self._executor, cost_s=_cost_s, chunk_s=config.chunk_s)
+        with closing(results):
+            for result in results:
+                if result.error is not None:
+                    raise EngineError(f"a scenario could not be run on the executor: {result.error}")
+                yield result.task[0], *result.value
+
+    def _run(
+        self, candidates: Sequence[bytes], scenarios: Sequence[Scenario], seeds: Sequence[int]
+    ) -> tuple[Array, int]:
+        outcomes, decisions = np.empty((len(scenarios), len(candidates))), 0
+        with closing(self.each(candidates, scenarios, seeds)) as results:
+            for index, row, made in results:
+                outcomes[index] = row
+                decisions += made
+        return outcomes, decisions
+
+
+_Task = tuple[int, Scenario, int]
+"""An index, a scenario and its seed."""
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Runs a scenario with each candidate, on a worker."""
+
+    spec: Mapping[str, Any]
+    config: FitnessConfig
+    candidates: tuple[bytes, ...]
+
+    def __call__(self, task: _Task) -> tuple[list[float], int]:
+        _, scenario, seed = task
+        with closing(CandidateRuns(EpisodeSpec.from_config(self.spec), self.config, len(self.candidates))) as runs:
+            outcomes, decisions = runs._run(self.candidates, [scenario], [seed])
+        return outcomes[0].tolist(), decisions
+
+
+def _cost_s(task: _Task) -> float:
+    _, scenario, _ = task
+    return 1e-3 * scenario.rate_mbps * scenario.duration_s
+
+
+def _fast_first(scenarios: Sequence[Scenario]) -> list[int]:
+    """Return the order in which no thread waits long for the last one: fast links have the most packets."""
+    return sorted(range(len(scenarios)), key=lambda i: -scenarios[i].rate_mbps * scenarios[i].duration_s)
+
+
+def make_runs(spec: EpisodeSpec, config: FitnessConfig, runs: int) -> Runs:
+    """Return what runs at most so many candidates times scenarios in a call, where the configuration says."""
+    return CandidateRuns(spec, config, runs) if config.executor is None else ExecutorRuns(spec, config)
 
 
 def relative(outcomes: Array, best: Array) -> Array:

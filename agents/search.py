@@ -24,7 +24,7 @@ from bbrgym.agents.config import SearchConfig
 from bbrgym.agents.constants import Constants
 from bbrgym.agents.draws import draw, draw_bank, objective
 from bbrgym.agents.fitness import Array as Outcomes
-from bbrgym.agents.fitness import CandidateRuns
+from bbrgym.agents.fitness import make_runs
 from bbrgym.agents.inputs import measure_inputs
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.searched_weights import Weights, searched_weights
@@ -54,7 +54,7 @@ class WeightSearch(Learner):
         self._seed = seed
         self._plain_spec = spec.to_config()
         self._weights = searched_weights(config, spec)
-        self._runs = CandidateRuns(spec, config, config.population * config.scenarios)
+        self._runs = make_runs(spec, config, config.population * config.scenarios)
         self._fitness: list[list[float]] = []  # of all candidates in all generations
         self._means: list[Weights] = []  # of the distributions after them
         self._inputs: tuple[Array, Array] | None = None  # mean and scale

@@ -156,6 +156,13 @@ def test_weights_of_added_features_are_scaled_as_in_the_search_that_made_the_ref
     np.testing.assert_array_equal(network.layers[0][0][:, [0, 2]], expected.astype(np.float32))
 
 
+def test_on_an_executor_a_search_is_the_same(tmp_path: Path) -> None:
+    for name, executor in (("here", None), ("there", {"name": "local", "workers": 2, "chunk_s": 0.1})):
+        search(tmp_path / name, agent={"executor": executor})
+    assert logged(tmp_path / "there") == logged(tmp_path / "here")
+    assert same(weights(tmp_path / "there"), weights(tmp_path / "here"))
+
+
 def test_a_tuned_policy_can_be_resumed_and_must_be_the_same(tmp_path: Path) -> None:
     policy = make_agent(lstm=(4,), has_skip=True, scale=0.2)
     policy.save(tmp_path / "best")
