@@ -59,7 +59,7 @@ class Distribution:
             raise ValueError(f"a distribution must always have the same number of agent flows, got {counts}")
         object.__setattr__(self, "agents", agents.pop())
         # How many flows a workload has depends on every draw.
-        is_open = self.plain.get("workload") is not None and _is_drawn(self.plain)
+        is_open = self._has_workload and _is_drawn(self.plain)
         most = MOST_FLOWS if is_open else max(len(scenario.flows) for scenario in scenarios)
         object.__setattr__(self, "max_flows", most)
         durations_s = {scenario.duration_s for scenario in scenarios}
@@ -107,13 +107,18 @@ class Distribution:
     @property
     def has_finite_flows(self) -> bool:
         """Whether a scenario can have a flow with a `size_bytes`, as those of a workload."""
-        if self.plain.get("workload") is not None:
+        if self._has_workload:
             return True
-        for flows in _options(self.plain.get("flows", [])):
+        lists = (flows for scenario in _options(self.plain) for flows in _options(scenario.get("flows", [])))
+        for flows in lists:
             options = [option for flow in flows for option in _options(flow)]
             if any(size is not None for option in options for size in _options(option.get("size_bytes"))):
                 return True
         return False
+
+    @property
+    def _has_workload(self) -> bool:
+        return any(scenario.get("workload") is not None for scenario in _options(self.plain))
 
     def sample(self, rng: np.random.Generator) -> Scenario:
         """Draw a scenario."""

@@ -366,6 +366,34 @@ class TestDistribution:
         rng = np.random.default_rng(1)
         assert {len(distribution.sample(rng).flows) for _ in range(20)} == {1, 2}
 
+    def test_whole_scenarios_can_be_chosen(self) -> None:
+        """With what each has: traces, a workload, flows of a size."""
+        agent = {"algorithm": "agent"}
+        steady = {"rate_mbps": 5.0, "duration_s": 12.0, "flows": [agent]}
+        ramp = {"rate_mbps": 6.0, "flows": [agent | {"rtt_trace": {"ramp": [[0.0, 20.0], [10.0, 40.0]]}}]}
+        distribution = Distribution.from_dict({"choice": [steady, ramp]})
+        rng = np.random.default_rng(1)
+        drawn = {scenario.rate_mbps: scenario for scenario in (distribution.sample(rng) for _ in range(20))}
+        assert drawn == {each["rate_mbps"]: Scenario.from_dict(each) for each in (steady, ramp)}
+        assert len(drawn[6.0].flows[0].rtt_schedule) > 5
+        assert (distribution.duration_s, distribution.has_finite_flows) == (None, False)
+        for more in ({"flows": [agent | {"size_bytes": 9}]}, {"workload": {"load": 0.2, "sizes": "web-page"}}):
+            assert Distribution.from_dict({"choice": [steady, steady | more]}).has_finite_flows
+
+    def test_the_second_version_of_the_families_has_ten_of_the_same_weight(self) -> None:
+        families = Distribution.of("families_v2")
+        assert (len(families.plain["choice"]), families.agents, families.has_finite_flows) == (10, 10, False)
+        rng = np.random.default_rng(1)
+        drawn = [families.sample(rng) for _ in range(200)]
+        rates = [scenario.rate_mbps for scenario in drawn]
+        assert min(rates) < 3
+        assert max(rates) > 200
+        active = {sum(flow.stop_s != 0.001 for flow in scenario.flows) for scenario in drawn}
+        assert {1, 2, 3, 4, 10} <= active
+        assert any(scenario.policer_mbps for scenario in drawn)
+        assert any(scenario.loss_burst_ms for scenario in drawn)
+        assert {"cubic", "bbr", "bbr3"} <= {scenario.flows[-1].algorithm for scenario in drawn}
+
     @pytest.mark.parametrize("of_flow", [False, True])
     def test_traces_are_read_once(self, of_flow: bool, tmp_path: Path) -> None:
         def distribution(**drawn: Any) -> Distribution:
