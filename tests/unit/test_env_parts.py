@@ -65,6 +65,7 @@ FORMULAS: dict[str, tuple[dict[str, float], float]] = {
     "log_rtt_spread": ({"rtt_max_ms": 75, "rtt_min_ms": 50}, math.log10(25)),
     "log_jitter": ({"rtt_jitter_ms": 50}, math.log10(50)),
     "log_jitter_backlog": (PIPE | {"rtt_jitter_ms": 25, "min_rtt_ms": 50}, math.log2(1 + 24)),
+    "log_spread_backlog": (PIPE | {"rtt_max_ms": 75, "rtt_min_ms": 50, "min_rtt_ms": 50}, math.log2(1 + 24)),
     "loss_rate": ({"lost_packets": 5, "sent_packets": 50}, 0.1),
     "log_loss_rate": ({"lost_packets": 5, "sent_packets": 50}, -1),
     "log_bdp": ({"bdp_packets": 60}, math.log10(60)),

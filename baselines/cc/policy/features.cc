@@ -146,6 +146,13 @@ std::vector<PolicyFeature> MakeFeatures() {
                                         Log2(1.0 + rate / bandwidth * bdp * jitter / min_rtt)),
                                 "log2(1 + delivery_rate x rtt_jitter in packets): what a flow needs above one BDP not "
                                 "to be held up by jitter"),
+      Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps, &Row::bdp_packets, &Row::rtt_max_ms, &Row::rtt_min_ms,
+              &Row::min_rtt_ms>("log_spread_backlog", {0.0, 12.0, 0.0},
+                                FORMULA((double rate, double bandwidth, double bdp, double most, double least,
+                                         double min_rtt),
+                                        Log2(1.0 + rate / bandwidth * bdp * (most - least) / min_rtt)),
+                                "log2(1 + delivery_rate x (rtt_max - rtt_min) in packets): how much the RTT varies "
+                                "within a step, as packets"),
       Feature<&Row::lost_packets, &Row::sent_packets>(
           "loss_rate", {0.0, 1.0, 0.0}, FORMULA((double lost, double sent), lost / sent),
           "lost / sent packets; the packets marked lost may have been sent in earlier steps"),
