@@ -94,7 +94,7 @@ def check_values(override: Override, options: Sequence[str]) -> None:
         options: the choices of its group; none if its key is no group.
 
     Raises:
-        ValueError: `agent=glob(x*) matches none of cma, ppo, sac`.
+        ValueError: `agent=glob(x*) matches none of cma, distil, ppo, sac`.
     """
     sweep = override.value()
     if isinstance(sweep, Glob):

@@ -484,7 +484,7 @@ class TestIds:
         for arguments in environment_ids().values():
             agents = Distribution.of(arguments.get("scenario", "default")).agents
             assert arguments.get("other_agents") == ("bbr" if agents > 1 else None)
-        assert set(scenario_names()) - set(names) == {"pair"}
+        assert set(scenario_names()) - set(names) == {"families_v2", "pair"}
         assert Distribution.of("pair").with_one_agent("bbr") == Distribution.of("duel")
 
     def test_only_the_first_agent_stays_one(self) -> None:

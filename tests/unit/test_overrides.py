@@ -75,7 +75,7 @@ def test_a_mistaken_key_or_choice_is_answered_with_the_right_one() -> None:
         "train.totl_steps=1": "unknown key 'totl_steps' in train (did you mean train.total_steps?); known: total_steps",
         "total_steps=1": "unknown key 'total_steps' (did you mean train.total_steps?)",
         "agnt=sac": "unknown key 'agnt' (did you mean agent?)",
-        "agent=sca": "unknown agent 'sca' (did you mean 'sac'?); known: cma, ppo, sac",
+        "agent=sca": "unknown agent 'sca' (did you mean 'sac'?); known: cma, distil, ppo, sac",
         "experiment=paper/acw-jian": "unknown experiment 'paper/acw-jian' (did you mean 'paper/acw-jain'?)",
         "hydra/luncher=local": "unknown group 'hydra/luncher' (did you mean 'hydra/launcher'?)",
         "agent.quality=1": "unknown key 'quality' in agent; known: algorithm, ",
