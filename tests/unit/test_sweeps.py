@@ -164,8 +164,11 @@ def test_jobs_end_with_their_sweep(ending: signal.Signals) -> None:
         (["hydra/sweeper=optuna", "seed=range(1,1)"], "seed=range(1,1) has no values"),
         (["hydra/sweeper=variants"], "hydra.sweeper.variants is empty"),
         (["agent=glob(x*)"], "agent=glob(x*) matches none of cma, distil, ppo, sac"),
-        (["agent=glob(x*)", "hydra/launcher=local", "seed=1,2"], "agent=glob(x*) matches none of cma, distil, ppo, sac"),
-        (["agent=glob(x*)", "hydra/sweeper=variants", "hydra.sweeper.variants={a: []}"], "matches none of cma, ppo"),
+        (
+            ["agent=glob(x*)", "hydra/launcher=local", "seed=1,2"],
+            "agent=glob(x*) matches none of cma, distil, ppo, sac",
+        ),
+        (["agent=glob(x*)", "hydra/sweeper=variants", "hydra.sweeper.variants={a: []}"], "matches none of cma, distil"),
         (["seed=glob(*)"], "glob(…) chooses from a group, and seed is none"),
         (["seed=range(3,3)"], "seed=range(3,3) has no values"),
         (["hydra/sweeper=optuna", "hydra.sweeper.params={seed: 'range(3,3)'}"], "seed=range(3,3) has no values"),
