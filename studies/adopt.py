@@ -12,7 +12,7 @@ import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from bbrgym.agents.card import facts
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.tracking import read_metrics, read_run
-from bbrgym.baselines.policy_file import REFERENCE, read_policy
+from bbrgym.baselines.policy_file import FOLDERS, REFERENCE, find_policy, read_policy
 from bbrgym.benchmark.style import COLOURS, MARKERS, Mark, empty_figure, name_lines, styled
 from bbrgym.files import write_json
 from bbrgym.interruption import run_interruptible
@@ -29,8 +29,6 @@ from studies import blocks, page
 CARD: Final = page.RESULTS.parent / "policy.md"
 LICENCE: Final = "MIT"
 """Of the reference, as of everything here."""
-FIRST: Final = "RUN/final"
-"""What the record calls the policy to which a training added, whose folder is a path of one machine."""
 
 
 def adopt(run: Path, folder: Path = REFERENCE, card_page: Path = CARD) -> None:
@@ -40,12 +38,10 @@ def adopt(run: Path, folder: Path = REFERENCE, card_page: Path = CARD) -> None:
         raise ValueError(f"'{run}' holds no training: it has no run.json")
     tags = {name: value for name, value in record["tags"].items() if name not in ("host", "folder", "command")}
     params = record["params"]
-    commands = [f"bbrgym train experiment={params['name']} seed={params['seed']}"]
-    if (tunes := params["agent"].get("tunes")) is not None:  # which may be the folder that is replaced
-        first = f"bbrgym train experiment=reference seed={read_policy(tunes).training['seed']}"
-        commands = [first, f"{commands[0]} agent.tunes={FIRST}"]
-        record["run_name"] = record["run_name"].replace(tunes, FIRST)
-        params["agent"]["tunes"] = FIRST
+    commands = commands_of(record)
+    if (tunes := params["agent"].get("tunes")) is not None:
+        record["run_name"] = record["run_name"].replace(tunes, _anonymous(tunes))
+        params["agent"]["tunes"] = _anonymous(tunes)
     agent = load_agent(run / "final")
     made_with = {name: value for name, value in tags.items() if name != "seed"}
     agent.training = {**agent.training, "made_with": made_with, "licence": LICENCE}
@@ -65,6 +61,29 @@ def adopt(run: Path, folder: Path = REFERENCE, card_page: Path = CARD) -> None:
         "evaluations": [{"step": step, **metrics} for step, metrics in evaluations(run).items()],
     }
     write_json(folder / "mlflow.json", summary)
+
+
+def commands_of(record: Mapping[str, Any]) -> list[str]:
+    """Return the commands of a training and of those whose policies it tunes, the first one first.
+
+    They name no folder of the machine: the policy of the command before is in `RUN`.
+    """
+    params = record["params"]
+    command = f"bbrgym train experiment={params['name']} seed={params['seed']}"
+    if (tunes := params["agent"].get("tunes")) is None:
+        return [command]
+    folder = find_policy(tunes)
+    before = read_run(folder) or read_run(folder.parent)
+    if before is None:  # the folder of a policy alone, for example the one that is replaced
+        first = [f"bbrgym train experiment=reference seed={read_policy(folder).training['seed']}"]
+    else:
+        first = commands_of(before)
+    return [*first, f"{command} agent.tunes={_anonymous(tunes)}"]
+
+
+def _anonymous(tunes: str) -> str:
+    name = find_policy(tunes).name
+    return f"RUN/{name if name in FOLDERS else FOLDERS[-1]}"
 
 
 def evaluations(run: Path) -> dict[int, dict[str, float]]:

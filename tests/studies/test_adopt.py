@@ -2,15 +2,17 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from policies import make_agent
 from training import quiet
 
+from bbrgym.agents.tracking import read_run
 from bbrgym.agents.train import train
 from bbrgym.baselines.policy_file import REFERENCE
-from studies.adopt import adopt, curves, ends, evaluations, main, trainings
+from studies.adopt import adopt, commands_of, curves, ends, evaluations, main, trainings
 
 
 def test_the_record_of_a_reference_names_no_folder_of_the_machine_that_trained_it(tmp_path: Path) -> None:
@@ -37,6 +39,14 @@ def test_the_record_of_a_reference_names_no_folder_of_the_machine_that_trained_i
         "bbrgym train experiment=preferences seed=3 agent.tunes=RUN/final",
     ]
     assert json.loads(record)["params"]["agent"]["tunes"] == "RUN/final"
+    train(config | {"agent": config["agent"] | {"tunes": str(tmp_path / "second")}}, tmp_path / "third", quiet())
+    of_third = read_run(tmp_path / "third")
+    assert of_third is not None
+    assert commands_of(of_third) == [
+        *json.loads(record)["commands"],
+        "bbrgym train experiment=preferences seed=3 agent.tunes=RUN/best",
+    ]
+    shutil.rmtree(tmp_path / "third")
     runs = trainings(tmp_path, "preferences")
     assert runs == {3: tmp_path / "second"}
     powers = [metrics["eval/fair_power"] for metrics in evaluations(runs[3]).values()]
