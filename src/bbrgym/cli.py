@@ -115,7 +115,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 _TAKES_RUNS = ("simulate", "score", "export")
 """Commands whose words can be trainings."""
-_RUN_KEYS = ("agent_path=", "benchmark.agent=", "train.resume=", "agent.adds_to=")
+_RUN_KEYS = ("agent_path=", "benchmark.agent=", "train.resume=", "agent.tunes=")
 """Settings that are trainings."""
 
 
