@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from bbrgym import Flow, Scenario, Trace, make_engine, simulate
 from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.ledger import Rows
+from bbrgym.benchmark.style import COLOURS, SMALL, empty_figure, styled
 from bbrgym.envs.scenario import Queue
 from studies import page
 
@@ -47,6 +49,9 @@ COLUMNS: Final = {
     "marks": ("marks", ".0f"),
 }
 """What is measured, with its heading and form."""
+
+MANY: Final = 50
+"""Of drops or marks per run. A ratio of fewer says little."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +111,77 @@ def figures(trace: Trace) -> dict[str, float]:
 
 
 def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
-    """Return the table: a line per situation, queue and engine, with means over the seeds."""
+    """Return the verdict, a figure, and a table with a line per situation, queue and engine: means over the seeds."""
     runs: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for job in jobs():
         runs.setdefault((job.situation, job.queue, job.engine), []).append(results[job.name][0])
+    means = {
+        names: {column: float(np.mean([run[column] for run in of])) for column in COLUMNS} for names, of in runs.items()
+    }
     rows = [
-        [*names, *(format(np.mean([run[column] for run in of]), form) for column, (_, form) in COLUMNS.items())]
-        for names, of in runs.items()
+        [*names, *(format(of[column], form) for column, (_, form) in COLUMNS.items())] for names, of in means.items()
     ]
     headings = ["situation", "queue", "engine", *(heading for heading, _ in COLUMNS.values())]
-    return {"runs": page.table(headings, rows, range(3, len(headings)))}
+    return {
+        "verdict": _verdict(means),
+        "figure": figure("engines", lambda: _figure(means)),
+        "runs": page.table(headings, rows, range(3, len(headings))),
+    }
+
+
+Means = Mapping[tuple[str, str, str], Mapping[str, float]]
+"""`COLUMNS` by situation, queue and engine."""
+
+
+def _verdict(means: Means) -> str:
+    """Return how far native is from ns-3: the median and the largest difference."""
+    pairs = [
+        (of, means[situation, queue, "ns-3"]) for (situation, queue, engine), of in means.items() if engine == "native"
+    ]
+
+    def differences(column: str) -> list[float]:
+        return [abs(native[column] - ns3[column]) for native, ns3 in pairs]
+
+    shares, used = 100 * np.array(differences("share")), 100 * np.array(differences("utilisation"))
+    mean_ms, p95_ms = differences("queue_ms"), differences("queue_p95_ms")
+    many = [
+        abs(native[column] / ns3[column] - 1)
+        for native, ns3 in pairs
+        for column in ("drops", "marks")
+        if ns3[column] >= MANY
+    ]
+    sentences = [
+        f"In {len(pairs)} pairs of a situation and a queue, native differs from ns-3 by at most {max(shares):.1f} "
+        f"points in the share of the first flow and {max(used):.1f} points in utilisation.",
+        f"The mean queue differs by at most {max(mean_ms):.1f} ms, in the median {np.median(mean_ms):.1f} ms; its 95th "
+        f"percentile by at most {max(p95_ms):.1f} ms, in the median {np.median(p95_ms):.1f} ms.",
+    ]
+    if many:
+        sentences.append(
+            f"Where ns-3 drops or marks {MANY} packets or more, the numbers differ by at most {max(many):.0%}, in the "
+            f"median {np.median(many):.0%}."
+        )
+    return " ".join(sentences)
+
+
+@styled
+def _figure(means: Means) -> Figure:
+    """Draw both engines: a row per situation and queue, and a panel for the mean queue, its p95, drops and marks."""
+    rows = list(dict.fromkeys((situation, queue) for situation, queue, _ in means))
+    panels = {
+        "mean queue (ms)": ("queue_ms",),
+        "its p95 (ms)": ("queue_p95_ms",),
+        "drops and marks": ("drops", "marks"),
+    }
+    figure = empty_figure(1.0 + 0.24 * len(rows))
+    places = [place + 0.6 * (place // len(QUEUES)) for place in range(len(rows))]
+    for axes, (title, columns) in zip(figure.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
+        for engine, marker, size, colour in (("native", "o", 7.5, COLOURS[0]), ("ns-3", "D", 4.0, COLOURS[1])):
+            values = [sum(means[*row, engine][column] for column in columns) for row in rows]
+            axes.plot(values, places, marker, color=colour, markersize=size, label=engine, clip_on=False)
+        axes.set_title(title)
+        axes.set_xlim(left=0)
+    axes.set_yticks(places, [f"{situation}, {queue}" for situation, queue in rows], fontsize=SMALL)
+    axes.set_ylim(places[-1] + 0.6, -0.6)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    return figure
