@@ -55,7 +55,8 @@ check: setup $(VENV)/.docs
 	$(BIN)/python -m studies.addresses
 	$(MAKE) docs ARGS=--quick
 
-# The documentation site, in build/docs/site; any bad link is an error. ARGS=--quick: notebooks do not run, half a minute.
+# The documentation site, in build/docs/site; any bad link is an error. ARGS=--quick: without
+# pictures of ids, and notebooks do not run; half a minute.
 docs: $(VENV)/.docs
 	PYTHONPATH=. $(BIN)/python docs/site/build.py $(ARGS)
 

@@ -22,7 +22,9 @@ ul { margin: .4rem 0; padding-left: 1.2rem; max-width: 52rem; font-size: .92rem;
 .headline { font-size: 1.08rem; margin: .8rem 0 1rem; }
 .quiet { color: var(--quiet); }
 .bad { color: var(--bad); }
-.wide { overflow-x: auto; margin: .6rem 0 1rem; }
+.wide { overflow-x: auto; margin: .6rem 0 1rem;
+        background: linear-gradient(to left, var(--paper) 40%, transparent) right / 2.5rem 100% no-repeat local,
+                    linear-gradient(to left, var(--line), transparent) right / 1rem 100% no-repeat scroll; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .88rem; }
 th, td { padding: .22rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line);
          vertical-align: top; }
@@ -47,7 +49,11 @@ nav { display: flex; flex-wrap: wrap; column-gap: 1rem; }
 a { color: var(--link); }
 @media print { details { display: none; } }
 """
-"""The style sheet. Figures are drawn for white paper: in the dark, their lightness is inverted and their hues stay."""
+"""The style sheet.
+
+A table that goes on at the right has a shadow there, until one scrolls to its end. Figures are drawn for white paper:
+in the dark, their lightness is inverted and their hues stay.
+"""
 
 SCRIPT: Final = """
 for (const table of document.querySelectorAll("table.sortable")) {

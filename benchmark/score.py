@@ -173,7 +173,7 @@ def score_candidate(
     if only is not None:
         draws = [draw for draw in draws if draw.name == only] or _unknown(only, draws)
     with _started(sandbox) as running:
-        tell(f"{candidate.competitor.name}: {len(draws)} scenarios")
+        tell(f"{candidate.competitor.name}: {len(draws)} scenario{'s' if len(draws) != 1 else ''}")
         own, missing, is_repeatable = _run_candidate(running, candidate, draws)
         tell("yardsticks")
         others, cached = _run_yardsticks(running, draws, tell)

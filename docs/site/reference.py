@@ -32,6 +32,8 @@ from studies import ids, newcomer
 from studies.study import Study
 
 ROOT: Final = Path(__file__).parents[2]
+NO_PICTURE: Final = '<svg xmlns="http://www.w3.org/2000/svg"/>'
+"""In the place of a picture that is not drawn. Without the name space, a browser shows it as broken."""
 API: Final[dict[str, tuple[str, str]]] = {
     "simulation": (
         "`import bbrgym` has the best known of these names: `bbrgym.simulate`, `bbrgym.Scenario`, `bbrgym.Flow`.",
@@ -245,7 +247,7 @@ def _environment(id: str, arguments: dict[str, Any], is_quick: bool, folder: Pat
     scenario = spec.sample(np.random.default_rng(1)).with_agents_as("bbr")
     drawn = folder / "environments"
     drawn.mkdir(parents=True, exist_ok=True)
-    (drawn / f"{short}-still.svg").write_text("<svg/>" if is_quick else svg_text(_still(scenario)), "utf-8")
+    (drawn / f"{short}-still.svg").write_text(NO_PICTURE if is_quick else svg_text(_still(scenario)), "utf-8")
     parts = [
         f"# {short}",
         text,
@@ -306,7 +308,7 @@ def _reached(id: str, is_quick: bool, folder: Path) -> list[str]:
     ]
     if trainings:
         short = ids.short(id)
-        curve = "<svg/>" if is_quick else svg_text(_curves(simple, trainings))
+        curve = NO_PICTURE if is_quick else svg_text(_curves(simple, trainings))
         (folder / f"{short}-curves.svg").write_text(curve, "utf-8")
         parts.append(f"![Learning curves beside bbr, the best constant and the best algorithm]({short}-curves.svg)")
     else:

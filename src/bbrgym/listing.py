@@ -38,7 +38,7 @@ def run_list(arguments: list[str]) -> int:
     kind = list_parser().parse_args(arguments).kind
     check_name("kind", kind, KINDS)
     rows, usage = KINDS[kind][0](), KINDS[kind][1]
-    lines = [*name_table(rows, indent=""), "", *wrap(usage if rows else f"none yet: {usage}")]
+    lines = [*name_table(rows, indent=""), "", *wrap(usage)] if rows else wrap(_NO_RUNS)
     tell("\n".join(lines), {kind: [{"name": name, "text": text} for name, text in rows]})
     return 0
 
@@ -123,3 +123,5 @@ KINDS: Final[dict[str, tuple[Callable[[], Rows], str]]] = {
     "runs": (_runs, "bbrgym evaluate agent_path=NAME, or latest, drives flows with a training's agent."),
 }
 """What can be listed: the rows, and how a name is used."""
+
+_NO_RUNS: Final = f"None in {RUNS} yet: bbrgym train, evaluate and benchmark write them there."

@@ -66,6 +66,8 @@ def test_latest_is_the_newest_training(capsys: pytest.CaptureFixture[str], monke
         assert main(command) == 1
         assert "in 'runs/train' or 'runs/multirun': run `bbrgym train`" in capsys.readouterr().err
     assert listed("runs", capsys) == {}
+    assert main(["list", "runs"]) == 0
+    assert capsys.readouterr().out.startswith("None in runs yet: bbrgym train")
     assert main(["train", *SMALL, "output_dir=runs/train/first"]) == 0
     for name, status, ended in (("newer", "FINISHED", "3"), ("newest", "KILLED", "4"), ("sweep", "FINISHED", "5")):
         shutil.copytree("runs/train/first", f"runs/train/{name}")

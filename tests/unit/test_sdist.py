@@ -38,6 +38,7 @@ def test_sdist_has_the_files_of_the_package_and_no_others(sdist: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # It compiles all modules, with one processor core that may have other work.
 def test_a_wheel_that_is_built_from_the_sdist_works(sdist: Path, tmp_path: Path) -> None:
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
     subprocess.run([*build, "--config-settings=cmake.define.BBRGYM_NS3_DIR=", str(sdist)], check=True)
