@@ -168,7 +168,7 @@ def _differences_figure(found: Sequence[Cell]) -> Figure:
         axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_yticks(range(len(cases)), [labels[name] for name in cases])
     axes.set_ylim(len(cases) - 0.4, -0.6)
-    figure.supxlabel("difference from Linux; grey: within", fontsize=SMALL)
+    figure.supxlabel(f"difference from Linux; grey: within {percents(WITHIN)}", fontsize=SMALL)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=2)
     return figure
 
