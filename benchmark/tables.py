@@ -534,7 +534,7 @@ class _Column:
 MOST_COLUMNS_OF_FLOWS: Final = 3
 """More flows than this have no column each."""
 
-_RUNS: Final = _Column("n", lambda row: str(int(row["link_utilisation", "runs"])), rank=8, note="n: runs;")
+_RUNS: Final = _Column("n", lambda row: str(int(row["link_utilisation", "runs"])), rank=8, note="n: runs.")
 
 _OVERVIEW: Final = (
     _Column("link used", "link_utilisation"),
@@ -547,7 +547,7 @@ _OVERVIEW: Final = (
         "app mean (ms)",
         "app_delay_mean_ms",
         needs="app_delay_mean_ms",
-        note="app: time from the application's write to the delivery;",
+        note="app: time from the application's write to the delivery.",
     ),
     _Column("app p99 (ms)", "app_delay_p99_ms", needs="app_delay_p99_ms", rank=2),
     _Column("resent", "retransmission_rate", rank=1),
@@ -556,19 +556,19 @@ _OVERVIEW: Final = (
         "mark_rate",
         needs="mark_rate",
         rank=4,
-        note="marked: CE-marked over delivered packets, of flows with ECN;",
+        note="marked: CE-marked over delivered packets, of flows with ECN.",
     ),
     _Column(
         "converged (s)",
         _convergence,
         needs="throughput_mbps[1]",
         rank=7,
-        note="converged: when, and how many of the n runs did;",
+        note="converged: when, and how many of the n runs did.",
     ),
     _RUNS,
 )
 
-_OVERVIEW_NOTE: Final = "flow: its payload; resent: retransmitted over sent packets;"
+_OVERVIEW_NOTE: Final = "Throughput is of the payload. resent: retransmitted over sent packets."
 
 _COMPLETION: Final = (
     _Column("completed", "completed", needs="completed"),

@@ -84,6 +84,12 @@ def test_every_experiment_composes_and_is_accepted(experiment: str, monkeypatch:
     TrainConfig(**config["train"])
 
 
+@pytest.mark.parametrize("experiment", ["friendliness", "rtt_fairness", "traces"])
+def test_an_experiment_for_first_comparisons_has_the_default_seeds(experiment: str) -> None:
+    """So it has enough for a claim in the engine native, and few in ns-3."""
+    assert plain(f"experiment={experiment}", SMALL)["benchmark"]["seeds"] is None
+
+
 def test_the_commands_of_the_pages_compose() -> None:
     together: dict[tuple[str | None, ...], dict[str, str]] = {}  # in few composes: their agents have other settings
     for _, (command, *words) in commands():

@@ -73,6 +73,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
         return written(directory)
 
 
+def test_notes_below_tables_are_sentences(page: str) -> None:
+    notes = [note for note in re.findall(r'<p class="quiet">(.*?)</p>', page, re.DOTALL) if "n: runs" in note]
+    assert notes
+    for note in notes:
+        assert note.endswith("."), note
+
+
 def test_report_loads_nothing_from_elsewhere(page: str) -> None:
     class Loads(HTMLParser):
         def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
