@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from bbrgym.agents.train import TrainResult
     from bbrgym.agents.yardsticks import Yardstick
+    from bbrgym.benchmark.board import Submission
     from bbrgym.envs.episode_spec import EpisodeSpec
 
 
@@ -466,6 +467,12 @@ def _score_parser() -> OptionParser:
     parser.add_argument("--no-rfc9743", action="store_true", help="without RFC 9743")
     parser.add_argument("--at-least", type=float, metavar="SCORE", help="exit with 1 below this score, 0 to 1")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the page into a file")
+    parser.add_argument(
+        "--submit", type=Path, metavar="NAME.json", help="write an entry of the scoreboard (docs/results/board.md)"
+    )
+    parser.add_argument("--author", metavar="TEXT", help="of an entry: who hands it in")
+    parser.add_argument("--licence", metavar="SPDX", help="of an entry: its licence, such as MIT")
+    parser.add_argument("--made", metavar="TEXT", help="of an entry: the command that made it, or how else it was made")
     return parser
 
 
@@ -479,11 +486,14 @@ def _score(arguments: list[str]) -> int:
     page = options.html
     if page is not None:
         check_file("--html", page)
+    submission = None if options.submit is None else _submission(options)
 
     from bbrgym.benchmark.candidate import Candidate
     from bbrgym.benchmark.statistics import number_text
 
     candidate = Candidate.of(options.what, parameters, options.engine)
+    if submission is not None:
+        submission.entry_of(candidate)  # what the board refuses is refused before it is scored
     console = make_console()
     score: Any
     report: Any
@@ -501,10 +511,10 @@ def _score(arguments: list[str]) -> int:
 
         score = score_candidate(
             candidate,
-            options.seed,
+            options.seed if submission is None else submission.seed,
             is_full=options.full,
             only=options.only,
-            has_rfc9743=not options.no_rfc9743,
+            has_rfc9743=not options.no_rfc9743 and submission is None,
             tell=_tell_progress,
         )
     if options.only is not None and options.engine == "native":
@@ -513,6 +523,8 @@ def _score(arguments: list[str]) -> int:
         report.print_score(score, console)
     if page is not None:
         report.write_page(score, page)
+    if submission is not None:
+        submission.write(score)
     is_enough = not score.has_failed and (options.at_least is None or score.value.value >= options.at_least)
     facts = [f"{score.seconds:.0f} s"]
     if options.at_least is not None:
@@ -522,11 +534,61 @@ def _score(arguments: list[str]) -> int:
         facts.append("it failed in every scenario")
     if page is not None:
         facts.append(f"page: {page}")
+    if submission is not None:
+        facts.append(f"entry: {submission.path}")
+    files = {"page": page} if submission is None else {"page": page, "entry": submission.path}
     tell(
         "; ".join(facts),
-        report.to_dict(score) | {"is_enough": is_enough, "page": None if page is None else str(page)},
+        report.to_dict(score)
+        | {"is_enough": is_enough}
+        | {name: None if path is None else str(path) for name, path in files.items()},
     )
     return 0 if is_enough else 1
+
+
+def _submission(options: Namespace) -> Submission:
+    """Return what the options of a score say of an entry.
+
+    Raises:
+        ValueError: something is missing, or another option contradicts it.
+    """
+    from bbrgym.benchmark.board import Submission
+
+    against = {"--engine linux": options.engine == "linux", "--only": options.only, "--full": options.full}
+    for option, is_given in {**against, "--seed": options.seed is not None}.items():
+        if is_given:
+            raise ValueError(f"--submit is without {option}: an entry has the scenarios of this release")
+    return Submission(path=options.submit, author=options.author, licence=options.licence, made=options.made)
+
+
+def _board_parser() -> OptionParser:
+    parser = OptionParser("board")
+    parser.add_argument("action", metavar="check|tracks", help="replay entries, or list the tracks and their rules")
+    parser.add_argument("entries", nargs="*", type=Path, metavar="ENTRY.json", help="what to check")
+    return parser
+
+
+def _board(arguments: list[str]) -> int:
+    options = _board_parser().parse_intermixed_args(arguments)
+    check_name("action", options.action, ("check", "tracks"))
+    if (options.action == "check") != bool(options.entries):
+        raise ValueError("give entries to check, and none for their tracks: bbrgym board check entry.json")
+    from bbrgym.benchmark.board import TRACKS, board_code, board_seed, check_entries
+
+    if options.action == "tracks":
+        rules = {name: track.rule for name, track in TRACKS.items()}
+        print("\n".join(f"{name}: {rule}" for name, rule in rules.items()))
+        release = metadata.version("bbrgym")
+        text = f"release {release}, code {board_code()}: seed {board_seed()}"
+        tell(text, {"tracks": rules, "release": release, "code": board_code(), "seed": board_seed()})
+        return 0
+    checks = []
+    for check in check_entries(options.entries):
+        print(f"{check.path}: {check.text}", flush=True)
+        checks.append(check)
+    equal = sum(check.is_equal for check in checks)
+    tell(f"{equal} of {len(checks)} equal", {"entries": [{**vars(check), "path": str(check.path)} for check in checks]})
+    return 0 if equal == len(checks) else 1
 
 
 def _tell_progress(text: str) -> None:
@@ -908,7 +970,17 @@ COMMANDS: dict[str, Command] = {
             "bbrgym score mine.c increase=2 --at-least 0.5 --json",
             "bbrgym score package.module:decide --no-rfc9743",
             "bbrgym score --engine linux stack.yaml --at-least 0.75",
+            "bbrgym score mine.c --submit mine.json --author Me --licence MIT --made 'by hand'",
         ),
+        has_output_options=True,
+    ),
+    "board": Command(
+        "check entries of the scoreboard: replay them, and compare the scores bit by bit",
+        _board,
+        "An entry is what `bbrgym score WHAT --submit NAME.json` writes. Its code runs in confined processes with "
+        "limits. The exit status is 1 if one is refused or not equal (docs/results/board.md).",
+        parser=_board_parser,
+        examples=("bbrgym board check mine.json", "bbrgym board tracks"),
         has_output_options=True,
     ),
     "list": Command(
