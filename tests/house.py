@@ -98,6 +98,7 @@ FEATURES: Final = {
     ),
     "score, sandbox and C files": (
         "benchmark/score*",
+        "benchmark/board*",
         "benchmark/sandbox.py",
         "benchmark/confined.py",
         "benchmark/decider.py",
@@ -110,6 +111,7 @@ FEATURES: Final = {
         "tests/bomb.py",
         "benchmark/quick_rfc9743.py",
         "tests/unit/test_score*",
+        "tests/unit/test_board*",
         "tests/unit/test_sandbox*",
         "tests/unit/test_controller_file*",
     ),

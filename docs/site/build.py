@@ -33,6 +33,8 @@ PAGES: Final = OUT / "pages"
 PLAYGROUND: Final = ROOT / "build" / "playground" / "index.html"
 """The page of `make playground`, one file, which becomes a part of the site."""
 PLAY: Final = '<a class="md-button md-button--primary" href="playground/index.html">Open the playground</a>'
+PLAYED: Final = re.compile(r"\[([^\]]+)\]\([^)\s]*playground\.md#(%7B[^)\s]*)\)")
+"""A link of a page that opens settings in the playground: to its documentation, where there is none."""
 SETTINGS: Final = Path(__file__).with_name("mkdocs.yml")
 WORKER: Final = "worker.js"
 FOREIGN_WORKER: Final = re.compile(r"https://[^\s\"']*/iframe-worker/shim")
@@ -60,7 +62,8 @@ PLAIN_TEXT: Final = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 """What is no running text: code, elements, links, headings, tables, settings, formulas."""
-NOT_TEXT: Final = {".npz", ".parquet", ".png", ".pyc", ".so"}
+PICTURES: Final = {".png", ".webp"}
+NOT_TEXT: Final = {".npz", ".parquet", ".pyc", ".so", *PICTURES}
 LANGUAGES: Final = {".def": "cpp", ".h": "cpp", ".cc": "cpp", ".py": "python", ".yaml": "yaml", ".c": "c", ".md": "md"}
 
 
@@ -76,7 +79,7 @@ def main() -> int:
     public = {"site_url": addresses()["site"], "repo_url": addresses()["repository"]}
     made = {"nav": nav} | {key: address for key, address in public.items() if address}
     (OUT / "mkdocs.yml").write_text(settings[0] + "\n" + yaml.safe_dump(made, sort_keys=False), "utf-8")
-    for name in ("extra.css", WORKER):
+    for name in ("extra.css", "sort.js", WORKER):
         shutil.copy(SETTINGS.with_name(name), PAGES)
     zensical = Path(sys.executable).with_name("zensical")
     done = subprocess.run([zensical, "build", "--clean", "--strict", "-f", "mkdocs.yml"], cwd=OUT)
@@ -144,6 +147,7 @@ def gather(is_quick: bool) -> None:
         if page in ("index.md", "playground.md") and PLAYGROUND.is_file():
             text = re.sub(r"\n(?=## |\| )", f"\n{PLAY}\n\n", text, count=1)  # before the first section or table
         text = with_entries(text) if path == GLOSSARY else with_words(text, path)
+        text = with_played(text, page)
         write(page, linked(with_lists(with_formulas(text, path)), path, page, pages))
     # Links of what the code says are as those of docs/: from the page's place in the site.
     for page, text in generated_pages(is_quick, PAGES).items():
@@ -164,7 +168,7 @@ def linked(text: str, path: Path, page: str, pages: dict[Path, str]) -> str:
         target = Path(os.path.normpath(path.parent / link[2]))
         if target in pages:
             place = pages[target]
-        elif target.suffix == ".png" and target.exists():
+        elif target.suffix in PICTURES and target.exists():
             place = target.relative_to(ROOT).as_posix().removeprefix("docs/")
             (PAGES / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(target, PAGES / place)
@@ -207,6 +211,15 @@ def with_formulas(text: str, path: Path) -> str:
 
     parts = CODE.split(text)
     return "".join(part if place % 2 else FORMULA.sub(shown, part) for place, part in enumerate(parts))
+
+
+def with_played(text: str, page: str) -> str:
+    """Return the text of a page with links that open settings in the playground, if the site has one."""
+    if not PLAYGROUND.is_file():
+        place = os.path.relpath("playground.md", Path(page).parent)
+        return PLAYED.sub(rf"[\1]({place})", text)
+    place = os.path.relpath("playground/index.html", Path(page).parent)
+    return PLAYED.sub(rf'<a href="{place}#\2">\1</a>', text)
 
 
 def anchor(word: str) -> str:
