@@ -251,6 +251,11 @@ class Check:
     track: str | None = None
     score: float | None = None
 
+    @property
+    def line(self) -> str:
+        """The sentence after the path, which anybody can have chosen, as one line."""
+        return f"{one_line(str(self.path))}: {self.text}"
+
 
 def check_entries(paths: Iterable[Path], sandbox: Sandbox | None = None) -> Iterator[Check]:
     """Yield what comes of checking each of some entries.

@@ -584,7 +584,7 @@ def _board(arguments: list[str]) -> int:
         return 0
     checks = []
     for check in check_entries(options.entries):
-        print(f"{check.path}: {check.text}", flush=True)
+        print(check.line, flush=True)
         checks.append(check)
     equal = sum(check.is_equal for check in checks)
     tell(f"{equal} of {len(checks)} equal", {"entries": [{**vars(check), "path": str(check.path)} for check in checks]})
