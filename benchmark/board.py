@@ -61,6 +61,11 @@ class Track:
     admits: Callable[[Entry], bool]
 
 
+@cache
+def _published() -> frozenset[str]:
+    return frozenset(one.algorithm for one in find_competitors(["published"], describe_engine("native")))
+
+
 def _learned_from(most: float) -> Callable[[Entry], bool]:
     return lambda entry: entry.decisions is not None and entry.decisions <= most
 
@@ -372,8 +377,3 @@ def _candidate(name: str, entry: Entry) -> Iterator[Candidate]:
 def _compiler_error(lines: list[str]) -> list[str]:
     """Return the first error in what a compiler printed."""
     return [line.partition("error: ")[2] for line in lines if "error: " in line][:1]
-
-
-@cache
-def _published() -> frozenset[str]:
-    return frozenset(one.algorithm for one in find_competitors(["published"], describe_engine("native")))

@@ -20,6 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bbrgym.baselines import registry
+from bbrgym.envs.style import COLOURS as COLOURS
+from bbrgym.envs.style import LINES as LINES
+from bbrgym.envs.style import SMALL as SMALL
+from bbrgym.envs.style import STYLE as STYLE
+from bbrgym.envs.style import fit_y as fit_y
 from bbrgym.extras import optional
 
 with optional("a plot"):
@@ -33,39 +38,7 @@ with optional("a plot"):
 
 WIDTH: Final = 6.4
 """Of a figure, in inches: its text has the size of the text around it, and the half of it on a phone."""
-SMALL: Final = 9
-"""Size of names, numbers and ticks in points; nothing is smaller."""
-STYLE: Final = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.titlesize": 10,
-    "axes.titlelocation": "left",
-    "figure.titlesize": 11,
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": SMALL,
-    "lines.linewidth": 1.3,
-    "text.parse_math": False,  # Names may contain dollar signs.
-    "svg.fonttype": "none",  # Text stays text: smaller, sharp, searchable.
-    "svg.hashsalt": "bbrgym",  # Equal figures give equal files.
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica", "sans-serif"],
-}
-# Distinct for the common forms of colour blindness: Okabe and Ito's set (2008) without its yellow, which is too light
-# for lines on white, then the dark colours of Tol's "muted".
-COLOURS: Final = (
-    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00",
-    "#332288", "#882255", "#117733", "#999933", "#AA4499", "#44AA99",
-    "#661100",
-)  # fmt: skip
 MARKERS: Final = "osD^vP<>Xphd"
-LINES: Final[tuple[Any, ...]] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 MOST_HIGHLIGHTED: Final = 6
 """How many lines of a figure have a colour: more cannot be told apart."""
 
@@ -190,26 +163,6 @@ def panels(
     if title:
         figure.suptitle(textwrap.fill(title, 72), x=0.01, ha="left")
     return figure, grid[:count]
-
-
-def fit_y(axes: Axes, least: float = 0.05, room: float = 0.08) -> None:
-    """Fit the y-axis to the data of all axes that share it: from 0, or around values that are near each other.
-
-    Args:
-        axes: one of them; no value is below 0.
-        least: how much the axis spans at least, as a part of the highest value: small differences look small. With 1
-            it begins at 0.
-        room: how much is free above the data, as a part of the span.
-    """
-    limits = [other.dataLim for other in axes.get_shared_y_axes().get_siblings(axes) if other.has_data()]
-    high = max((limit.y1 for limit in limits if math.isfinite(limit.y1)), default=0.0) or 1.0
-    low = min((limit.y0 for limit in limits if math.isfinite(limit.y0)), default=0.0)
-    span = max(high - low, least * high)
-    if 2 * span > high:
-        axes.set_ylim(0, (1 + room) * high)
-    else:
-        middle, half = (low + high) / 2, (0.5 + room) * span
-        axes.set_ylim(middle - half, middle + half)
 
 
 def name_lines(figure: Figure) -> None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from bbrgym.checks import check_name
 from bbrgym.envs.info import Info
+from bbrgym.envs.style import COLOURS, LINES, STYLE, fit_y
 from bbrgym.extras import require
 
 
@@ -48,30 +49,35 @@ def draw_agent(infos: Sequence[Info], duration_s: float) -> npt.NDArray[np.uint8
 
 
 def draw_episode(names: Sequence[str], infos: Sequence[Sequence[Info]], duration_s: float) -> npt.NDArray[np.uint8]:
-    """Draw the rates and the delays of an episode so far.
+    """Draw the throughput of each agent's flow, and the queue, of an episode so far, as the pages of ids do.
 
     Returns:
         A picture of shape (400, 600, 3).
     """
     # The object interface: pyplot would keep the figure in a global list, and could open a window.
+    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6, 4), dpi=100, layout="constrained")
-    canvas = FigureCanvasAgg(figure)
     steps = infos[1:]  # the reset has measured nothing
     time_s = [step[0]["time_s"] for step in steps]
-    above, below = figure.subplots(2, 1, sharex=True)
-    above.plot(time_s, [step[0]["link_rate_mbps"] for step in steps], color="0.6", label="link")
-    below.plot(time_s, [step[0]["link_queue_mean_ms"] for step in steps], color="0.6", label="queueing delay")
-    for row, name in enumerate(names):
-        own = [step[row] for step in steps]
-        rates = [info["throughput_mbps"] if info["is_active"] else np.nan for info in own]
-        above.plot(time_s, rates, color=f"C{row}", label=name)
-        below.plot(time_s, [info["rtt_mean_ms"] or np.nan for info in own], color=f"C{row}", label=f"RTT of {name}")
-    above.set(ylabel="throughput [Mbit/s]", ylim=(0, None))
-    below.set(xlabel="time [s]", ylabel="delay [ms]", ylim=(0, None), xlim=(0, duration_s))
-    for axes in (above, below):
-        axes.legend(loc="upper right", fontsize="small")
-    canvas.draw()
+    with rc_context(STYLE):
+        figure = Figure(figsize=(6, 4), dpi=100, layout="constrained")
+        canvas = FigureCanvasAgg(figure)
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1.55, 1))
+        above.plot(time_s, [step[0]["link_rate_mbps"] for step in steps], color="#999999", linewidth=0.8)
+        for row, name in enumerate(names):
+            own = [step[row] for step in steps]
+            rates = [info["throughput_mbps"] if info["is_active"] else np.nan for info in own]
+            colour, line = COLOURS[row % len(COLOURS)], LINES[row % len(LINES)]
+            above.plot(time_s, rates, color=colour, linestyle=line, label=name)
+        queue_ms = [step[0]["link_queue_mean_ms"] for step in steps]
+        below.fill_between(time_s, queue_ms, color="#d0d0d0", linewidth=0)
+        below.plot(time_s, queue_ms, color="#555555", linewidth=0.9)
+        above.set(ylabel="throughput (Mbit/s)")
+        below.set(xlabel="time (s)", ylabel="queueing\ndelay (ms)", xlim=(0, duration_s))
+        for axes in (above, below):
+            fit_y(axes, least=1.0)
+        above.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
+        canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()

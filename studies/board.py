@@ -24,6 +24,7 @@ from matplotlib.figure import Figure
 from bbrgym.benchmark.board import TRACKS, board_code, submission, with_scores
 from bbrgym.benchmark.board_entry import Entry, parse_entry, read_entry
 from bbrgym.benchmark.candidate import Candidate
+from bbrgym.benchmark.families import VICTIMS
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.plan import find_competitors
 from bbrgym.benchmark.sandbox import Sandbox
@@ -217,19 +218,20 @@ def standings(entries: Sequence[Listed]) -> str:
         [
             page.cell(each.name) if each.is_here else f"[{page.cell(each.name)}](board/entries/{each.name}.json)",
             each.estimate("score").text(".3f"),
+            playground(each),
             each.entry.track,
+            "" if each.entry.decisions is None else f"{each.entry.decisions:,}",
+            *(f"{each.estimate('harm', victim).value:.2f}" for victim in VICTIMS),
             *(f"{each.estimate('means', column).value:.3f}" for column in ("fair_power", "jain", "utilisation")),
             f"{each.estimate('means', 'delay').value:.2f}",
-            *(f"{each.estimate('harm', victim).value:.2f}" for victim in ("cubic", "bbr")),
-            "" if each.entry.decisions is None else f"{each.entry.decisions:,}",
             made(each),
             page.cell(each.entry.made.author),
-            playground(each),
         ]
         for each in entries
     ]
-    headings = ["entry", "score", "track", "fair power", "Jain", "link used", "delay", "harm to cubic", "harm to bbr"]
-    return page.table([*headings, "decisions", "made", "by", "playground"], rows, [*range(1, 2), *range(3, 10)])
+    headings = ["entry", "score", "playground", "track", "decisions", *(f"harm to {victim}" for victim in VICTIMS)]
+    headings += ["fair power", "Jain", "link used", "delay", "made", "by"]
+    return page.table(headings, rows, [1, *range(4, 11)])
 
 
 def made(each: Listed) -> str:

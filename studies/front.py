@@ -101,7 +101,14 @@ def _figure(trace: Trace, title: str) -> Figure:
 def _leave(old: Axes, new: Axes) -> None:
     """Leave the flows and the queue of one run in the panel of the next, in grey and behind its lines."""
     for line in _of_flows(old):
-        new.plot(*line.get_data(), color=GHOST, linestyle=line.get_linestyle(), linewidth=1.0, zorder=0.5, label="_")
+        new.plot(
+            *np.array(line.get_xydata()).T,
+            color=GHOST,
+            linestyle=line.get_linestyle(),
+            linewidth=1.0,
+            zorder=0.5,
+            label="_",
+        )
 
 
 def _of_flows(axes: Axes) -> list[Any]:
@@ -111,14 +118,17 @@ def _of_flows(axes: Axes) -> list[Any]:
 
 def _grow(figure: Figure) -> Iterator[Image.Image]:
     """Yield pictures of a figure whose lines and areas are drawn from left to right."""
-    lines = [(line, *map(np.asarray, line.get_data())) for axes in figure.axes for line in _of_flows(axes)]
-    areas = [(area, area.get_paths()[0].vertices.copy()) for axes in figure.axes for area in axes.collections]
+    lines = [(line, np.array(line.get_xydata())) for axes in figure.axes for line in _of_flows(axes)]
+    areas = [area.get_paths()[0] for axes in figure.axes for area in axes.collections]
+    edges = [np.array(area.vertices)[:, 0] for area in areas]
     end = max(axes.get_xlim()[1] for axes in figure.axes)
     for now in np.arange(SECONDS_PER_FRAME, end + SECONDS_PER_FRAME / 2, SECONDS_PER_FRAME):
-        for line, x, y in lines:
-            line.set_data(x[x <= now], y[x <= now])
-        for area, corners in areas:
-            area.get_paths()[0].vertices[:, 0] = np.minimum(corners[:, 0], now)
+        for line, points in lines:
+            line.set_data(*points[points[:, 0] <= now].T)
+        for area, edge in zip(areas, edges, strict=True):
+            corners = np.array(area.vertices)
+            corners[:, 0] = np.minimum(edge, now)
+            area.vertices = corners
         yield _image(figure)
 
 

@@ -265,6 +265,17 @@ class TestVector:
         for frame, single in zip(frames, singles, strict=True):
             np.testing.assert_array_equal(frame, single.render())
 
+    def test_pictures_have_the_colours_of_pages(self) -> None:
+        env = gymnasium.make(ID, scenario=BRIEF, engine=FakeEngine, render_mode="rgb_array")
+        env.reset(seed=1)
+        env.step(ZERO)
+        env.step(ZERO)
+        frame = env.render()
+        assert isinstance(frame, np.ndarray)
+        assert frame.shape == (400, 600, 3)
+        seen = {tuple(colour) for colour in np.unique(frame.reshape(-1, 3), axis=0).tolist()}
+        assert {(0x00, 0x72, 0xB2), (0xD0, 0xD0, 0xD0)} <= seen  # a flow, and the queue
+
     def test_all_engines_work_at_once(self) -> None:
         calls: list[str] = []
 

@@ -70,6 +70,15 @@ def run(folder: Path, call: str, values: Sequence[Any]) -> list[Any]:
     return list(json.loads(ran.stdout))
 
 
+def test_links_of_the_scoreboard_open_their_entries(folder: Path) -> None:
+    page = (playground.SOURCE.parent / "docs" / "results" / "board.md").read_text()
+    links = re.findall(r"playground\.md(#%7B[^)]+)\)", page)
+    opened = run(folder, "open", links)
+    assert len(opened) > 15
+    assert {each["problem"] for each in opened} == {""}
+    assert {flow["algorithm"] for each in opened for flow in each["settings"]["flows"]} >= {"bbr3", "policy", "linear"}
+
+
 BAD_LINKS = {
     "null": "null",
     "5": "5",

@@ -119,3 +119,25 @@ def test_a_notebook_opens_in_colab_where_its_repository_is_public(build: ModuleT
         "[Open in Colab](https://colab.research.google.com/github/owner/name/blob/main/notebooks/01_first_flow.ipynb)"
     )
     assert build.colab(notebook, "") == build.colab(notebook, "https://example.org/owner/name") == ""
+
+
+def test_settings_open_in_the_playground_where_the_site_has_one(
+    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "[open](../playground.md#%7B%22seed%22%3A2%7D), [page](../playground.md), [part](../playground.md#files)"
+    monkeypatch.setattr(build, "PLAYGROUND", tmp_path / "missing.html")
+    assert build.with_played(text, "results/board.md").startswith("[open](../playground.md), [page]")
+    monkeypatch.setattr(build, "PLAYGROUND", Path(__file__))
+    shown = build.with_played(text, "results/board.md")
+    assert shown.startswith(
+        '<a href="../playground/index.html#%7B%22seed%22%3A2%7D">open</a>, [page](../playground.md)'
+    )
+    assert shown.endswith("[part](../playground.md#files)")
+
+
+def test_the_moving_picture_and_the_scripts_are_in_the_site(build: ModuleType) -> None:
+    assert (build.PAGES / "images" / "front.webp").is_file()
+    settings = (SITE / "mkdocs.yml").read_text()
+    for name in re.findall(r"[\w.]+\.(?:js|css)(?=\])", settings):
+        assert (SITE / name).is_file()
+        assert f'"{name}"' in (SITE / "build.py").read_text()
