@@ -101,8 +101,10 @@ def _figure(trace: Trace, title: str) -> Figure:
 def _leave(old: Axes, new: Axes) -> None:
     """Leave the flows and the queue of one run in the panel of the next, in grey and behind its lines."""
     for line in _of_flows(old):
+        points = np.array(line.get_xydata())
         new.plot(
-            *np.array(line.get_xydata()).T,
+            points[:, 0],
+            points[:, 1],
             color=GHOST,
             linestyle=line.get_linestyle(),
             linewidth=1.0,
@@ -124,7 +126,8 @@ def _grow(figure: Figure) -> Iterator[Image.Image]:
     end = max(axes.get_xlim()[1] for axes in figure.axes)
     for now in np.arange(SECONDS_PER_FRAME, end + SECONDS_PER_FRAME / 2, SECONDS_PER_FRAME):
         for line, points in lines:
-            line.set_data(*points[points[:, 0] <= now].T)
+            there = points[points[:, 0] <= now]
+            line.set_data(there[:, 0], there[:, 1])
         for area, edge in zip(areas, edges, strict=True):
             corners = np.array(area.vertices)
             corners[:, 0] = np.minimum(edge, now)
