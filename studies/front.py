@@ -115,7 +115,7 @@ def _leave(old: Axes, new: Axes) -> None:
 
 def _of_flows(axes: Axes) -> list[Any]:
     """Return the lines of a panel that grow: all but the link's rate, which has the same value at all times."""
-    return [line for line in axes.get_lines() if line.get_zorder() >= 1 and len({*line.get_ydata()}) > 1]
+    return [line for line in axes.get_lines() if line.get_zorder() >= 1 and np.ptp(np.array(line.get_ydata())) > 0]
 
 
 def _grow(figure: Figure) -> Iterator[Image.Image]:

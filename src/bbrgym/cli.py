@@ -563,7 +563,9 @@ def _submission(options: Namespace) -> Submission:
 
 def _board_parser() -> OptionParser:
     parser = OptionParser("board")
-    parser.add_argument("action", metavar="check|tracks", help="replay entries, or list the tracks and their rules")
+    parser.add_argument(
+        "action", metavar="ACTION", help="check replays entries; tracks lists the tracks, their rules and the seed"
+    )
     parser.add_argument("entries", nargs="*", type=Path, metavar="ENTRY.json", help="what to check")
     return parser
 

@@ -64,6 +64,7 @@ def test_help_shows_the_default_of_every_option(name: str) -> None:
     text = " ".join(parser.format_help().split())
     needed = {
         "simulate": ["x"],
+        "board": ["x"],
         "list": ["x"],
         "score": ["x"],
         "export": ["x", "y"],
