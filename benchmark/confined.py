@@ -22,11 +22,18 @@ from typing import Any, Final
 
 import bbrgym
 from bbrgym.benchmark.decider import Decider, describe
+from bbrgym.benchmark.run_facts import measure_facts, measure_steps
 from bbrgym.benchmark.score_measures import measure_rows, measure_sharing, measure_trace
 from bbrgym.confinement import TimeLimit, confine, end_with_parent, forbid_calls
 from bbrgym.envs.scenario import Flow, Scenario
 
-_MEASURES: Final = {"sharing": measure_sharing, "rows": measure_rows, "trace": measure_trace}
+_MEASURES: Final = {
+    "sharing": measure_sharing,
+    "rows": measure_rows,
+    "trace": measure_trace,
+    "facts": measure_facts,
+    "steps": measure_steps,
+}
 
 WALL: Final = 2.5
 """How much longer than its processor time a fork may take: on a busy machine it has to wait, and it may sleep."""

@@ -31,8 +31,8 @@ class ConfinedJob:
         scenarios: with the flows' algorithms; the file of a flow is a shared object (`compile_controller`).
         seeds: one per scenario.
         warmup: fraction of each run that is not measured.
-        measure: `sharing` (`bbrgym.benchmark.score_measures.measure_sharing`) or `rows` (`measure_rows`),
-            or `trace` (`measure_trace`).
+        measure: `sharing` (`bbrgym.benchmark.score_measures.measure_sharing`), `rows` (`measure_rows`) or `trace`
+            (`measure_trace`); or `facts` or `steps` (`bbrgym.benchmark.run_facts`).
         confinement: of the fork.
         library: the shared object of a job in C.
         function: the callable of a job in Python, `module:name`.
@@ -43,7 +43,7 @@ class ConfinedJob:
     scenarios: Sequence[Scenario]
     seeds: Sequence[int]
     warmup: float
-    measure: Literal["sharing", "rows", "trace"] = "sharing"
+    measure: Literal["sharing", "rows", "trace", "facts", "steps"] = "sharing"
     confinement: Confinement = "none"
     library: str | None = None
     function: str | None = None

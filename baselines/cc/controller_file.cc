@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -29,6 +30,8 @@ class FileController final : public Controller {
         parameters_(std::move(parameters)),
         // At least one element, so that there is a pointer.
         state_(file_->callbacks().state_bytes / sizeof(std::max_align_t) + 1) {
+    // Also the padding between the members of max_align_t, which a vector leaves as it is.
+    std::memset(state_.data(), 0, state_.size() * sizeof(std::max_align_t));
     const bbrgym_connection given{.packet_bytes = connection.packet_bytes,
                                   .initial_window = connection.initial_cwnd,
                                   .rtt_ns = connection.initial_rtt,

@@ -993,6 +993,20 @@ COMMANDS: dict[str, Command] = {
         examples=("bbrgym list controllers", "bbrgym list ids", "bbrgym list runs --json"),
         has_output_options=True,
     ),
+    "break": Command(
+        "find the paths on which an algorithm, policy or C file fails, and shrink them to a line each",
+        partial(_call, "break_command", "run_break"),
+        "bbrgym break WHAT [name=number ...] searches a box of paths for a minute: regret, starved, stalled, bloated, "
+        "unfair, harmful, unstable, crash. What it finds is shrunk to the smallest path that still shows it, and "
+        "printed with the command that replays it (docs/break.md). WHAT is as of `bbrgym score`.",
+        parser=partial(_call, "break_command", "break_parser"),
+        examples=(
+            "bbrgym break bbr3",
+            "bbrgym break examples/aimd.c --at-most regret=0.4 --pytest test_aimd.py",
+            "bbrgym break bbr3 space.rate_mbps=[1,50] space.flows=[2,4] --property unfair --candidates 200",
+        ),
+        has_output_options=True,
+    ),
     "traces": Command(
         "list public sets of traces, or the traces of a folder; or write a synthetic set",
         partial(_call, "benchmark.trace_sets", "run_traces"),

@@ -89,6 +89,29 @@ def test_a_window_of_nothing_sends_one_packet_per_round_trip(tmp_path: Path):
     assert flow.throughput_mbps == pytest.approx(1000 * 8e-6 / 0.0607, rel=0.02)
 
 
+def test_the_state_of_a_flow_is_zeroed(tmp_path: Path):
+    # What is not zero would be what flows have left in memory before.
+    path = tmp_path / "mine.c"
+    path.write_text("""
+        #include "bbrgym_controller.h"
+        struct state { unsigned char bytes[4000]; double window; };
+        static void create(void *memory, const struct bbrgym_connection *c) {
+          struct state *s = memory;
+          s->window = (double)c->initial_window;
+          for (int i = 0; i < 4000; i++) if (s->bytes[i] != 0) s->window = -1;
+          for (int i = 0; i < 4000; i++) s->bytes[i] = 255;
+        }
+        static void on_ack(void *memory, const struct bbrgym_ack *ack) { (void)memory; (void)ack; }
+        static void decision(const void *memory, struct bbrgym_decision *chosen) {
+          chosen->window = ((const struct state *)memory)->window;
+        }
+        const struct bbrgym_controller bbrgym_controller = {
+          1, sizeof(struct state), 0, create, on_ack, 0, decision, 0};
+    """)
+    for seed in range(1, 6):
+        bbrgym.simulate(link(str(path)), seed=seed)
+
+
 def test_the_same_file_in_many_flows_and_episodes_gives_equal_rows():
     flows = tuple(Flow("file", rtt_ms=rtt, jitter_ms=0.5, file=str(EXAMPLES / "vegas.c")) for rtt in (10, 40))
     scenario = Scenario(rate_mbps=20, duration_s=4, flows=flows)

@@ -1,5 +1,6 @@
 """The playground's scripts without its module: links in Node.js, and the page as one file."""
 
+import dataclasses
 import json
 import random
 import re
@@ -14,6 +15,10 @@ import pytest
 
 from bbrgym import Flow, Scenario
 from bbrgym.envs import rate_trace
+from bbrgym.benchmark.breaking import report
+from bbrgym.benchmark.breaking.failures import look
+from bbrgym.benchmark.breaking.judging import Judge, Trial
+from bbrgym.benchmark.candidate import Candidate
 from studies import playground
 
 DATA = playground.data() | {"linear": {"weights": [0.0] * 16}}
@@ -77,6 +82,23 @@ def test_links_of_the_scoreboard_open_their_entries(folder: Path) -> None:
     assert len(opened) > 15
     assert {each["problem"] for each in opened} == {""}
     assert {flow["algorithm"] for each in opened for flow in each["settings"]["flows"]} >= {"bbr3", "policy", "linear"}
+
+
+def test_a_link_of_a_failure_opens_its_path(folder: Path) -> None:
+    flow = Flow("agent", rtt_ms=40, rtt_schedule=((4, 90),))
+    path = Scenario(rate_mbps=10, buffer_packets=30, loss=0.02, duration_s=15, flows=(flow,))
+    judge = Judge(Candidate.of("newreno"), {"regret": 0.1})
+    failure = look(judge, "regret", Trial(path, 3))
+    assert failure is not None
+    link = report.playground(judge.candidate, failure)
+    (opened,) = run(folder, "open", [link[link.index("#") :]])
+    assert opened["problem"] == ""
+    ((own, best),) = run(folder, "scenarios", [opened["settings"]])
+    assert [own["flows"][0]["algorithm"], best["flows"][0]["algorithm"]] == ["newreno", failure.verdict.best]
+    shown = Scenario.from_dict(own)
+    assert shown.queue_packets == 30
+    expected = dataclasses.replace(path.with_agents_as("newreno"), buffer_packets=None, buffer_bdp=shown.buffer_bdp)
+    assert shown == expected
 
 
 BAD_LINKS = {

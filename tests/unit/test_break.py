@@ -1,0 +1,322 @@
+"""`bbrgym break`: properties, the box of paths, the search, shrinking, and the command."""
+
+import dataclasses
+import json
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from bbrgym import Flow, Scenario, break_command
+from bbrgym.benchmark.breaking import report
+from bbrgym.benchmark.breaking.failures import look, plain_path, read_path, shrunk
+from bbrgym.benchmark.breaking.find import find
+from bbrgym.benchmark.breaking.judging import Judge, Trial
+from bbrgym.benchmark.breaking.pinned import measure_property
+from bbrgym.benchmark.breaking.properties import ALONE, PROPERTIES
+from bbrgym.benchmark.breaking.shrink import NEEDED, holds, size
+from bbrgym.benchmark.breaking.space import OURS, Space
+from bbrgym.benchmark.breaking.words import kind_of, path_in_words
+from bbrgym.benchmark.candidate import Candidate
+from bbrgym.benchmark.run_facts import facts_of, run
+from bbrgym.cli import main
+from bbrgym.executors import LocalConfig, make_executor
+from bbrgym.files import json_text
+
+LIMITS = {name: one.limit for name, one in PROPERTIES.items()}
+
+SHAPED = """
+#include "bbrgym_controller.h"
+struct shaped { int64_t now; const double *p; };
+enum { HIGH, LOW, BEGIN, END, PERIOD };
+static void create(void *m, const struct bbrgym_connection *c) {
+  ((struct shaped *)m)->p = c->parameters; ((struct shaped *)m)->now = 0;
+}
+static void on_ack(void *m, const struct bbrgym_ack *a) { ((struct shaped *)m)->now = a->now_ns; }
+static void decision(const void *m, struct bbrgym_decision *d) {
+  const struct shaped *s = m;
+  double at = s->now / 1e9;
+  int is_low = s->p[BEGIN] <= at && at < s->p[END];
+  if (s->p[PERIOD] > 0) is_low = (int64_t)(at / s->p[PERIOD]) % 2;
+  d->window = (is_low ? s->p[LOW] : s->p[HIGH]) * 1000;
+  d->pacing_rate = is_low && s->p[LOW] == 0 ? 8000 / (s->p[END] - at + 0.01) : 0;
+}
+static const struct bbrgym_parameter parameters[] = {
+  {"high", 100, -1, 1e6}, {"low", 0, 0, 1e6}, {"begin", 0, 0, 1e6}, {"end", 0, 0, 1e6}, {"period", 0, 0, 1e6},
+  {NULL, 0, 0, 0}};
+const struct bbrgym_controller bbrgym_controller = {
+  1, sizeof(struct shaped), parameters, create, on_ack, 0, decision, 0};
+"""
+"""A window of `high` packets, of `low` ones from `begin` to `end`, or in turns of `period` s."""
+
+LINK = Scenario(rate_mbps=10, buffer_bdp=10, duration_s=25, flows=(Flow(OURS, rtt_ms=40),))
+BDP_PACKETS = 50
+
+
+@pytest.fixture
+def shaped(tmp_path: Path) -> Callable[..., Candidate]:
+    path = tmp_path / "shaped.c"
+    path.write_text(SHAPED)
+    return lambda **parameters: Candidate.of(str(path), parameters)
+
+
+@pytest.mark.parametrize(
+    ("name", "scenario", "bad", "good"),
+    [
+        ("stalled", LINK, {"begin": 5, "end": 9}, {"begin": 5, "end": 7}),
+        ("starved", LINK, {"begin": 5, "end": 17}, {"begin": 5, "end": 12}),
+        ("bloated", dataclasses.replace(LINK, loss=0.02), {"high": 5 * BDP_PACKETS}, {"high": 2 * BDP_PACKETS}),
+        ("unstable", LINK, {"high": 50, "low": 5, "period": 0.25}, {"high": 50, "low": 20, "period": 0.25}),
+        ("regret", LINK, {"high": 10}, {"high": 50}),
+        ("crash", LINK, {"high": -1}, {"high": 50}),
+    ],
+)
+def test_a_property_has_two_sides(
+    name: str, scenario: Scenario, bad: dict[str, float], good: dict[str, float], shaped: Callable[..., Candidate]
+):
+    for parameters, is_broken in ((bad, True), (good, False)):
+        judge = Judge(shaped(**parameters), {name: LIMITS[name]})
+        verdict = judge.judge([Trial(scenario, 1)])[0][name]
+        assert verdict.is_broken == is_broken, (parameters, verdict)
+
+
+def test_equal_flows_are_unfair_from_ten_to_one_on():
+    flows = (Flow(OURS, rtt_ms=40), Flow(OURS, rtt_ms=40, start_s=1), Flow(OURS, rtt_ms=80))
+    scenario = Scenario(duration_s=25, flows=flows)
+    even: dict[str, Any] = {"throughputs_mbps": [4.0, 4.0, 4.0]}
+    judge = PROPERTIES["unfair"].judge
+    assert judge(scenario, {"throughputs_mbps": [11.0, 1.0, 0.1]}, {"bbr": even}, 10.0).is_broken
+    assert not judge(scenario, {"throughputs_mbps": [9.0, 1.0, 0.1]}, {"bbr": even}, 10.0).is_broken
+    alone = dataclasses.replace(scenario, flows=(flows[0], flows[2]))
+    assert not PROPERTIES["unfair"].applies(alone)
+
+
+def test_harm_is_what_cubic_loses_beyond_what_cubic_takes():
+    scenario = Scenario(duration_s=25, flows=(Flow(OURS, rtt_ms=40), Flow("cubic", rtt_ms=40)))
+    others = {"cubic": {"throughputs_mbps": [5.0, 5.0]}, ALONE: {"throughputs_mbps": [10.0]}}
+    judge = PROPERTIES["harmful"].judge
+    verdict = judge(scenario, {"throughputs_mbps": [8.0, 2.0]}, others, 0.25)
+    assert (verdict.value, verdict.is_broken) == (pytest.approx(0.3), True)
+    assert not judge(scenario, {"throughputs_mbps": [7.0, 3.0]}, others, 0.25).is_broken
+
+
+def test_a_path_on_which_no_yardstick_does_better_is_no_counterexample():
+    own, others = {"stalled_s": [5.0]}, {"bbr": {"stalled_s": [4.0]}, "cubic": {"stalled_s": [3.5]}}
+    assert not PROPERTIES["stalled"].judge(LINK, own, others, 3.0).is_broken
+    assert PROPERTIES["stalled"].judge(LINK, own, {**others, "vegas": {"stalled_s": [0.5]}}, 3.0).is_broken
+
+
+def test_an_outage_stalls_nobody():
+    path = dataclasses.replace(LINK, rate_schedule=((5.0, 0.05), (9.0, 10.0)))
+    facts = facts_of(run(path.with_agents_as("bbr"), 1, "native"))
+    assert facts["stalled_s"][0] < 1
+
+
+def test_fair_power_counts_what_a_policer_or_an_application_lets_through():
+    for limited in (
+        dataclasses.replace(LINK, policer_mbps=2.0),
+        dataclasses.replace(LINK, flows=(Flow(OURS, rtt_ms=40, app_rate_mbps=2.0),)),
+    ):
+        facts = facts_of(run(limited.with_agents_as("bbr"), 1, "native"))
+        assert facts["utilisation"] > 0.8
+
+
+def test_every_kind_of_path_is_drawn_and_the_seed_decides_it():
+    space = Space.read()
+    drawn = []
+    for _ in range(2):
+        rng = np.random.default_rng(3)
+        genomes = [space.draw(kind, rng) for kind in space.kinds for _ in range(3)]
+        drawn.append([space.scenario(genome, rng)[1] for genome in genomes])
+    assert drawn[0] == drawn[1]
+    assert all(scenario.agent_flows for scenario in drawn[0])
+    assert len({kind_of(scenario) for scenario in drawn[0]}) > 15
+
+
+def test_a_box_can_be_narrowed():
+    space = Space.read(None, {"rate_mbps": [5, 6], "flows": 2, "kinds": ["loss", "alike"]})
+    rng = np.random.default_rng(1)
+    for kind in space.kinds * 5:
+        _, scenario = space.scenario(space.draw(kind, rng), rng)
+        assert 5 <= scenario.rate_mbps <= 6
+        assert len(scenario.flows) == 2
+
+
+def test_a_path_can_be_read_again():
+    rng = np.random.default_rng(5)
+    space = Space.read()
+    for kind in space.kinds:
+        _, scenario = space.scenario(space.draw(kind, rng), rng)
+        assert read_path(yaml.safe_load(yaml.safe_dump(plain_path(scenario)))) == scenario
+
+
+def test_a_search_depends_on_its_seed_alone():
+    limits = {"regret": 0.3, "stalled": 3.0}
+    space = Space.read(None, {"rate_mbps": [1, 4], "duration_s": 10})
+    found = []
+    for executor in (None, make_executor(LocalConfig(workers=2))):
+        judge = Judge(Candidate.of("vegas"), limits, executor)
+        found.append(find(judge, space, seed=2, candidates=130))
+        if executor is not None:
+            executor.shutdown()
+    assert found[0].archive == found[1].archive
+    assert found[0].candidates == 130
+    assert found[0].failures
+
+
+def test_ctrl_c_keeps_what_was_found():
+    def interrupt(found: Any) -> None:
+        if found.candidates >= 48:
+            raise KeyboardInterrupt
+
+    space = Space.read(None, {"rate_mbps": [1, 4], "duration_s": 10})
+    found = find(Judge(Candidate.of("vegas"), {"regret": 0.3}), space, seed=2, tell=interrupt)
+    assert not found.is_complete
+    assert found.candidates == 48
+    assert found.archive
+
+
+def test_what_is_shrunk_is_smaller_and_still_fails():
+    path = Scenario(
+        rate_mbps=33.7,
+        buffer_bdp=1.37,
+        loss=0.0213,
+        duration_s=20,
+        reordering=0.0006,
+        flows=(Flow(OURS, rtt_ms=187, jitter_ms=0.61), Flow(OURS, rtt_ms=187, jitter_ms=0.61, start_s=1.3)),
+    )
+    judge = Judge(Candidate.of("newreno"), {"regret": 0.3})
+    trial = Trial(path, 7)
+    smaller = shrunk(judge, "regret", trial)
+    assert size(smaller) < size(path)
+    assert len(smaller.flows) == 1
+    assert smaller.reordering == 0
+    assert holds(judge, "regret", [smaller], 7)[0] >= NEEDED
+    assert smaller.duration_s >= PROPERTIES["regret"].least_s
+
+
+def test_a_path_in_words():
+    path = Scenario(
+        rate_mbps=200, buffer_bdp=1, duration_s=12, flows=(Flow(OURS, rtt_ms=93, rtt_schedule=((5, 185),)),)
+    )
+    assert path_in_words(path) == "one flow, 200 Mbit/s, RTT 93 → 185 ms at 5 s, buffer 1 BDP, 12 s"
+    beside = dataclasses.replace(path, loss=0.0025, flows=(Flow(OURS), Flow("cubic", start_s=2)))
+    assert path_in_words(beside) == (
+        "one flow beside cubic, 200 Mbit/s, RTT 50 ms, buffer 1 BDP, 0.25 % loss, later starts at 2 s, 12 s"
+    )
+
+
+SMALL = [
+    "space.rate_mbps=[1,5]",
+    "space.duration_s=10",
+    "space.kinds=[alike,loss]",
+    "--candidates",
+    "48",
+    "--most",
+    "1",
+    "--seed",
+    "2",
+    "--quiet",
+]
+
+
+def test_the_command_prints_what_replays_and_pins_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    written = ["--html", "page.html", "--pytest", "test_vegas.py"]
+    arguments = ["break", "vegas", *SMALL[:-1], "--property", "regret", "--at-most", "regret=0.35", *written, "--json"]
+    assert main(arguments) == 1
+    found = json.loads(capsys.readouterr().out)
+    first = found["failures"][0]
+    assert first["value"] > 0.35
+    assert first["size"][0] <= first["size_before"][0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "test_vegas.py"]
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<svg") == len(found["failures"])
+    assert first["path"].split(",")[1].strip() in page
+
+    value = measure_property("vegas", "regret", first["scenario"], first["seed"])
+    assert value <= first["value"] + 1e-9  # by fewer yardsticks
+    tests = runpy.run_path("test_vegas.py")
+    (pinned, *_) = [test for name, test in tests.items() if name.startswith("test_")]
+    with pytest.raises(AssertionError):
+        pinned()
+
+    replayed = ["break", "vegas", "--property", "regret", "--at-most", "regret=0.35", "--json"]
+    path = json_text(first["scenario"])
+    assert main([*replayed, "--seed", str(first["seed"]), "--replay", path]) == 1
+    again = json.loads(capsys.readouterr().out)["failures"][0]
+    assert (again["value"], again["best"]) == (first["value"], first["best"])
+
+
+def test_without_a_failure_above_the_limit_the_status_is_0(capsys: pytest.CaptureFixture[str]):
+    path = "{rate_mbps: 10, duration_s: 10, flows: [{rtt_ms: 40}]}"
+    assert main(["break", "policy", "--at-most", "regret=0.5", "--replay", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["failures"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["break", "bbr9"], "'bbr9' is no file"),
+        (["break", "bbr", "space.rate=3"], "unknown key 'rate' (did you mean 'rate_mbps'?)"),
+        (["break", "bbr", "space.kinds=[]"], "the box is empty"),
+        (["break", "bbr", "space.kinds=[alike]", "space.flows=1"], "the box is empty"),
+        (["break", "bbr", "space.rate_mbps=[9,3]"], "space.rate_mbps must be a number or [least, most]"),
+        (["break", "bbr", "space.rate_mbps=[1,20000]"], "rate_mbps must be <= 10000"),
+        (["break", "bbr", "--space", "none.yaml"], "there is no file 'none.yaml'"),
+        (["break", "bbr", "--property", "slow"], "unknown property 'slow'"),
+        (["break", "bbr", "--property", "unfair", "space.flows=1"], "no path of this box can show unfair"),
+        (["break", "bbr", "--at-most", "regret=much"], "--at-most regret must be a number, got 'much'"),
+        (["break", "bbr", "--candidates", "0"], "--candidates must be"),
+        (["break", "bbr", "--replay", "none.yaml"], "there is no file 'none.yaml'"),
+        (["break", "bbr", "--replay", "{rate_mbps: 0}"], "rate_mbps must be in [0.01, 10000], got 0"),
+        (["break", "bbr", "--replay", "{flows: [{algorithm: cubic}]}"], "the candidate's"),
+        (["break", "bbr", "--confirm", "ns9"], "unknown engine of --confirm 'ns9'"),
+        (["break", "bbr", "--html", "nowhere/page.html"], "nowhere"),
+        (["break", "examples/aimd.c", "executor=ray"], "executor must be local"),
+        (["break", "linux-cubic"], "runs in the Linux engine only"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_status_2(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]):
+    assert main(arguments) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_candidate_that_always_crashes_is_refused(
+    shaped: Callable[..., Candidate], capsys: pytest.CaptureFixture[str]
+):
+    assert main(["break", shaped().what, "high=-1", *SMALL]) == 2
+    assert "fails on every path" in capsys.readouterr().err
+
+
+def test_a_box_of_ones_own_may_have_some_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    box = tmp_path / "box.yaml"
+    box.write_text("kinds: [link]\nrate_mbps: 5\nduration_s: 10\n")
+    arguments = ["break", "newreno", "--space", str(box), "--candidates", "24", "--no-shrink", "--json"]
+    assert main(arguments) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {one["scenario"]["rate_mbps"] for one in found["failures"]} <= {5.0}
+    assert found["paths"] == 24
+
+
+def test_a_link_of_the_playground_has_what_the_page_can_show():
+    trial = Trial(dataclasses.replace(LINK, loss=0.02, duration_s=15), 3)
+    judge = Judge(Candidate.of("newreno"), {"regret": 0.1})
+    failure = look(judge, "regret", trial)
+    assert failure is not None
+    assert report.playground(judge.candidate, failure).startswith(report.LAB + "#%7B")
+    beyond = dataclasses.replace(trial.scenario, reordering=0.01)
+    hidden = dataclasses.replace(failure, trial=Trial(beyond, 3))
+    assert report.playground(judge.candidate, hidden) == ""
+
+
+def test_the_parser_has_every_option_of_its_page():
+    page = (Path(__file__).parents[2] / "docs" / "break.md").read_text()
+    options = {word for action in break_command.break_parser()._actions for word in action.option_strings}
+    assert [one for one in options - {"-h", "--help"} if one not in page] == []
