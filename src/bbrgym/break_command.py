@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from rich.console import Console
 
 from bbrgym.baselines import registry
 from bbrgym.benchmark.breaking import report

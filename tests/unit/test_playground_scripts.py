@@ -14,11 +14,11 @@ from urllib.parse import quote
 import pytest
 
 from bbrgym import Flow, Scenario
-from bbrgym.envs import rate_trace
 from bbrgym.benchmark.breaking import report
 from bbrgym.benchmark.breaking.failures import look
 from bbrgym.benchmark.breaking.judging import Judge, Trial
 from bbrgym.benchmark.candidate import Candidate
+from bbrgym.envs import rate_trace
 from studies import playground
 
 DATA = playground.data() | {"linear": {"weights": [0.0] * 16}}
