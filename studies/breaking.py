@@ -385,7 +385,7 @@ def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, ob
             one.text,
             _seconds(rows[f"search {name}"]),
             _seconds(rows[f"draws {name}"]),
-            str(rows[f"search {name}"].get("property") or "-"),
+            _text(rows[f"search {name}"], "property"),
             _line(rows[f"search {name}"]),
             _twin(rows[f"search {name}"]),
         ]
@@ -395,9 +395,9 @@ def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, ob
         [
             one.text,
             _seconds(rows[f"known {name}"]),
-            str(rows[f"known {name}"].get("property") or "-"),
+            _text(rows[f"known {name}"], "property"),
             _line(rows[f"known {name}"]),
-            str(rows[f"known {name}"].get("ns3") or "-"),
+            _text(rows[f"known {name}"], "ns3"),
         ]
         for name, one in KNOWN.items()
     ]
@@ -431,6 +431,10 @@ def _seconds(row: Mapping[str, Any]) -> str:
 def _is_in_time(row: Mapping[str, Any]) -> bool:
     """Return whether a defect is found in time: a search ends after the generation in which its time is over."""
     return bool(row["found"]) and row["seconds"] <= SECONDS
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    return str(row[name]) if row["found"] else "-"
 
 
 def _line(row: Mapping[str, Any]) -> str:
