@@ -65,6 +65,7 @@ def test_help_shows_the_default_of_every_option(name: str) -> None:
     needed = {
         "simulate": ["x"],
         "board": ["x"],
+        "break": ["x"],
         "list": ["x"],
         "score": ["x"],
         "export": ["x", "y"],
