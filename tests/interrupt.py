@@ -23,6 +23,7 @@ from bbrgym.baselines.policy_file import REFERENCE
 
 ROOT = Path(__file__).parents[1]
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Case:
         module: part of the name of an extension module that it loads while it starts.
         has_output: whether it prints a line before it ends.
         resumption: how its line ends, once the file has appeared, if the work can be resumed.
+        result: file that it writes last, if it may end before a signal comes.
     """
 
     command: tuple[str, ...]
@@ -42,6 +44,7 @@ class Case:
     module: str | None = None
     has_output: bool = True
     resumption: str = ""
+    result: str | None = None
 
     @property
     def name(self) -> str:
@@ -140,7 +143,9 @@ CASES = {
         f"run/{CHECKPOINT}",
         resumption="`bbrgym train train.resume=run` resumes its training",
     ),
-    "export": Case(("bbrgym.cli", "export", str(REFERENCE), "agent.onnx"), None, "onnx", has_output=False),
+    "export": Case(
+        ("bbrgym.cli", "export", str(REFERENCE), "agent.onnx"), None, "onnx", has_output=False, result="agent.onnx"
+    ),
     "send": Case(("bbrgym.cli", "send", "127.0.0.1:9", "--timeout=600"), None, "bbrgym/_linux", has_output=False),
     "receive": Case(("bbrgym.cli", "receive", "--port=0")),
     "ns3": Case(("bbrgym.cli", "ns3", "--openGymPort=5999", "--simSeed=0"), None, "_zmq"),
@@ -150,7 +155,20 @@ CASES = {
 
 
 def interrupt(case: Case, number: signal.Signals, moment: str, folder: Path) -> list[str]:
-    """Run a command in a folder, interrupt it at a moment, and return what is wrong with its end."""
+    """Run a command in an empty folder, interrupt it at a moment, and return what is wrong with its end.
+
+    It runs again if it had its result before the signal came.
+    """
+    for attempt in range(_ATTEMPTS):
+        own = folder / str(attempt)
+        own.mkdir()
+        wrong = _interrupt_once(case, number, moment, own)
+        if case.result is None or not (own / case.result).exists():
+            return wrong
+    return [f"it ended before the signal came, {_ATTEMPTS} times"]
+
+
+def _interrupt_once(case: Case, number: signal.Signals, moment: str, folder: Path) -> list[str]:
     with (folder / "output").open("wb") as output, (folder / "errors").open("wb") as errors:
         process = psutil.Popen(
             [sys.executable, "-m", *case.command],
