@@ -93,7 +93,7 @@ class Constants:
             with closing(self._run(todo)) as results:
                 for key, row in results:
                     rows[key] = row
-                    write_json(_path(key), row)
+                    _write(key, row)
                     if not is_on(len(rows)):
                         break
         nothing = [float("nan")] * len(self.actions)
@@ -140,9 +140,14 @@ def _constant(action: float, pacing: float) -> Network:
 
 
 def _path(key: str) -> Path:
-    folder = user_cache(FOLDER) / key[:2]  # thousands of files in one folder are slow
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{key}.json"
+    return user_cache(FOLDER) / key[:2] / f"{key}.json"  # thousands of files in one folder are slow
+
+
+def _write(key: str, row: list[float]) -> None:
+    """Keep a row."""
+    path = _path(key)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, row)
 
 
 def _read(key: str, length: int) -> list[float] | None:

@@ -34,7 +34,7 @@ from bbrgym.agents.callbacks import Callbacks, Learner, blaming
 from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import DistilConfig
 from bbrgym.agents.constants import Constants
-from bbrgym.agents.draws import bank_rng, draw_bank, objective
+from bbrgym.agents.draws import bank_rng, draw_bank, measure_bank, objective
 from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Array, Network, StoredPolicy
 from bbrgym.checks import check_integer
@@ -155,16 +155,9 @@ class Distillation(Learner):
         if self._table is not None:
             return True
         scenarios, seeds = self._bank
-        is_on = True
-
-        def show(done: int) -> bool:
-            nonlocal is_on
-            is_on = callbacks.on_preparation("constants in scenario", done, len(scenarios))
-            return is_on
-
         begin_s = time.monotonic()
-        table = self._constants.table(scenarios, seeds, show)
-        if not is_on and np.isnan(table).any():
+        table = measure_bank(self._constants, scenarios, seeds, callbacks)
+        if table is None:
             return False
         if self.steps == 0:
             metrics = {

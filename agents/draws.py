@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
 
 import numpy as np
 
-from bbrgym.agents.callbacks import EVALUATION_SEED
+from bbrgym.agents.callbacks import EVALUATION_SEED, Callbacks
 from bbrgym.agents.config import FitnessConfig
 from bbrgym.agents.constants import Constants
-from bbrgym.agents.fitness import CandidateRuns, over_scenarios, relative, worst
+from bbrgym.agents.fitness import Array, CandidateRuns, over_scenarios, relative, worst
 from bbrgym.baselines.policy_file import Network, StoredPolicy
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.scenario import Scenario
@@ -39,12 +40,18 @@ def draw_bank(spec: EpisodeSpec, seed: int, count: int) -> tuple[list[Scenario],
     They are the same for all learners with this seed, which therefore share what is known of them
     (`bbrgym.agents.constants`).
     """
-    scenarios, seeds = [], []
-    for index in range(count):
-        rng = bank_rng(seed, index)
-        scenarios.append(spec.sample(rng))
-        seeds.append(int(rng.integers(1, 2**31)))
-    return scenarios, seeds
+    episodes = [spec.draw(bank_rng(seed, index)) for index in range(count)]
+    return [scenario for scenario, _ in episodes], [engine_seed for _, engine_seed in episodes]
+
+
+def measure_bank(
+    constants: Constants, scenarios: Sequence[Scenario], seeds: Sequence[int], callbacks: Callbacks
+) -> Array | None:
+    """Return the table of a bank (`Constants.table`), and show how far it is; None if there was no time for all."""
+    table = constants.table(
+        scenarios, seeds, lambda done: callbacks.on_preparation("constants in scenario", done, len(scenarios))
+    )
+    return None if np.isnan(table).any() else table
 
 
 def objective(spec: EpisodeSpec, config: FitnessConfig, network: Network) -> dict[str, float]:

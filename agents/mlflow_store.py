@@ -102,9 +102,11 @@ def ui_page(root: Path | str | None) -> str:
     uri = store_uri(root)
     from mlflow import MlflowClient
 
+    from bbrgym.agents.config import EXPERIMENT
+
     client = MlflowClient(tracking_uri=uri, registry_uri=uri)
     kind = "workflowType=machine_learning"  # otherwise the first page is that of language models
-    experiment = client.get_experiment_by_name("train")
+    experiment = client.get_experiment_by_name(EXPERIMENT)
     if experiment is None:
         return f"#/experiments?{kind}"
     runs = client.search_runs([experiment.experiment_id], max_results=_VIEWED_RUNS)

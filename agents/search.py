@@ -22,7 +22,7 @@ from bbrgym.agents.callbacks import Callbacks, Learner, blaming
 from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import SearchConfig
 from bbrgym.agents.constants import Constants
-from bbrgym.agents.draws import draw, draw_bank, objective
+from bbrgym.agents.draws import draw, draw_bank, measure_bank, objective
 from bbrgym.agents.fitness import Array as Outcomes
 from bbrgym.agents.fitness import make_runs
 from bbrgym.agents.inputs import measure_inputs
@@ -155,10 +155,8 @@ class WeightSearch(Learner):
     def _measure_bank(self, callbacks: Callbacks) -> bool:
         """Measure the best constant of all scenarios of the bank; return whether there was time for it."""
         scenarios, seeds = draw_bank(self._spec, self._seed, self._config.bank)
-        table = Constants(self._spec, self._config).table(
-            scenarios, seeds, lambda done: callbacks.on_preparation("constants in scenario", done, len(scenarios))
-        )
-        if np.isnan(table).any():
+        table = measure_bank(Constants(self._spec, self._config), scenarios, seeds, callbacks)
+        if table is None:
             return False
         self._bank = scenarios, seeds, table.max(axis=1)
         return True

@@ -91,7 +91,7 @@ def run_training(
         state = (restore_latest(learner, directory) if is_resumed else None) or TrainingState()
         record = read_run(directory)
         is_finished = record is not None and record["status"] == "FINISHED"  # else it was killed before its end
-        if has_ended(learner) and is_finished:
+        if _has_ended(learner) and is_finished:
             raise ValueError(f"the training in '{directory}' is complete: there is nothing left to learn")
         if learner.steps >= training.total_steps and is_finished:
             raise ValueError(
@@ -150,7 +150,7 @@ def run_training(
             for folder in saved:
                 tracker.log_artifact(folder, folder.name)
             tracker.log_agent(saved[0])
-        is_complete = has_ended(learner) or learner.steps >= training.total_steps
+        is_complete = _has_ended(learner) or learner.steps >= training.total_steps
     return learner.steps, state.best_score, is_complete, yardsticks
 
 
@@ -173,7 +173,7 @@ def _measure(measure: Measure | None, spec: EpisodeSpec, episodes: int, console:
     return found
 
 
-def has_ended(learner: Learner) -> bool:
+def _has_ended(learner: Learner) -> bool:
     """Return whether a learner has learned all that its configuration asks for."""
     return learner.most_steps is not None and learner.steps >= learner.most_steps
 
@@ -193,8 +193,8 @@ def evaluation_episodes(spec: EpisodeSpec, count: int) -> list[dict[str, Any]]:
     episodes = []
     for episode in range(count):
         rng = seeding.np_random(EVALUATION_SEED + episode * spec.agents)[0]
-        scenario = spec.sample(rng).to_dict()
-        episodes.append({"seed": int(rng.integers(1, 2**31)), "scenario": scenario})
+        scenario, seed = spec.draw(rng)
+        episodes.append({"seed": seed, "scenario": scenario.to_dict()})
     return episodes
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from bbrgym.envs.episode_spec import EpisodeSpec
-
-KINDS: Final = ("bbr", "best constant", "best algorithm")
-"""What there is, in the order in which it is shown."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +14,7 @@ class Yardstick:
     """Something simple in the place of the agent.
 
     Attributes:
-        kind: of `KINDS`.
+        kind: `bbr`, `best constant` or `best algorithm`.
         what: the name of the algorithm, or the action.
         reward: mean reward per step in the evaluation episodes, as `eval/reward` is.
     """

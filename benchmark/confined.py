@@ -22,18 +22,18 @@ from typing import Any, Final
 
 import bbrgym
 from bbrgym.benchmark.decider import Decider, describe
-from bbrgym.benchmark.run_facts import measure_facts, measure_steps
+from bbrgym.benchmark.run_facts import measure_facts
 from bbrgym.benchmark.score_measures import measure_rows, measure_sharing, measure_trace
 from bbrgym.confinement import TimeLimit, confine, end_with_parent, forbid_calls
 from bbrgym.envs.scenario import Flow, Scenario
 
-_MEASURES: Final = {
+MEASURES: Final = {
     "sharing": measure_sharing,
     "rows": measure_rows,
     "trace": measure_trace,
     "facts": measure_facts,
-    "steps": measure_steps,
 }
+"""What a job can measure, by the name that it has in `bbrgym.benchmark.sandbox.ConfinedJob`."""
 
 WALL: Final = 2.5
 """How much longer than its processor time a fork may take: on a busy machine it has to wait, and it may sleep."""
@@ -48,7 +48,7 @@ _END_SECONDS: Final = 0.5
 def warm_up() -> None:
     """Import and allocate all that a run needs, which a confined fork cannot."""
     scenario = Scenario(rate_mbps=1, duration_s=0.2, flows=(Flow("bbr"),))
-    for measure in _MEASURES.values():
+    for measure in MEASURES.values():
         measure([scenario], [1], 0.25)
 
 
@@ -168,7 +168,7 @@ def _run(request: Mapping[str, Any], writer: int) -> None:
         _close_all_but(writer)
         found["missing"] = _confine(request)
         scenarios = [Scenario.from_dict(plain) for plain in request["scenarios"]]
-        measure = _MEASURES[request["measure"]]
+        measure = MEASURES[request["measure"]]
         function = request["function"]
         decider = None if function is None else Decider(function, TimeLimit().within)
         found["results"] = measure(scenarios, request["seeds"], request["warmup"], decider)

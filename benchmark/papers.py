@@ -63,8 +63,8 @@ class PaperExperiment:
         self.settings = settings
         check_name("figure", self.name, figures())
         check_name("engine", engine, ENGINES)
-        self._config = self._compose(engine) if settings else self._outline(engine)
-        self.config, self.changes = fit_to_engine(self._config)
+        config = self._compose(engine) if settings else {**self._outline, "engine": {"name": engine}}
+        self.config, self.changes = fit_to_engine(config)
 
     def _compose(self, engine: str) -> dict[str, Any]:
         preset = f"preset={'full' if self.is_full else 'quick'}"
@@ -72,14 +72,15 @@ class PaperExperiment:
         config: dict[str, Any] = composed["benchmark"]
         return config
 
-    def _outline(self, engine: str) -> dict[str, Any]:
-        """Return the configuration by its file and that of all papers, without Hydra, which takes a second."""
+    @cached_property
+    def _outline(self) -> dict[str, Any]:
+        """The configuration by its file and that of all papers, without an engine and without Hydra's second."""
         root = resources.files(conf)
         files = [root / "benchmark" / "paper.yaml", root / "experiment" / f"{self.experiment}.yaml"]
         loaded = [OmegaConf.create(file.read_text(encoding="utf-8")) for file in files]
         merged = OmegaConf.merge(*loaded, {"preset": "full" if self.is_full else "quick"})
         plain: Any = OmegaConf.to_container(merged, resolve=True)
-        return {**plain["benchmark"], "name": plain["name"], "engine": {"name": engine}}
+        return {**plain["benchmark"], "name": plain["name"]}
 
     @property
     def experiment(self) -> str:
@@ -99,7 +100,7 @@ class PaperExperiment:
     @cached_property
     def paper(self) -> Paper:
         """What the paper published of it."""
-        entries = self._outline("ns3")["competitors"]  # settings may leave some out
+        entries = self._outline["competitors"]  # settings may leave some out
         competitors = [entry if isinstance(entry, str) else entry["name"] for entry in entries]
         return load_paper(self.experiment, self.benchmark.scenarios, competitors)
 

@@ -20,6 +20,7 @@ from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.tables import (
     has_several_flows,
     identical_texts,
+    listed,
     overall_rows,
     overall_table,
     run_table,
@@ -222,9 +223,7 @@ def _leaders(means: pd.DataFrame, metric: str, one: str, several: str, form: str
     names = [str(name) for name, value in values.items() if form.format(value) == text]
     if len(names) > MOST_IN_HEADLINE:
         return f"{names[0]} and {len(names) - 1} others {several} ({text})"
-    if len(names) > 1:
-        return f"{', '.join(names[:-1])} and {names[-1]} {several} ({text})"
-    return f"{names[0]} {one} ({text})"
+    return f"{listed(names)} {several if len(names) > 1 else one} ({text})"
 
 
 def _verdicts(verdicts: Verdicts, environment: jinja2.Environment) -> Markup:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from bbrgym.benchmark.decider import Decider
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import Engine, EngineError, make_engine
-from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.envs.scenario import HEADER_BYTES, Flow, Scenario
 from bbrgym.envs.sharing import FairShares, Sharing
 from bbrgym.envs.trace import Trace, simulate
 
@@ -64,22 +64,6 @@ def measure_facts(
     return found
 
 
-def measure_steps(
-    scenarios: Sequence[Scenario], seeds: Sequence[int], warmup: float, decider: Decider | None = None
-) -> list[dict[str, Any]]:
-    """Return `time_s`, `flows`, `link` and `step_ms` of each run, as `bbrgym.envs.trace.Trace`; or its `error`."""
-    found: list[dict[str, Any]] = []
-    for scenario, seed in zip(scenarios, seeds, strict=True):
-        try:
-            trace = run(scenario, seed, "native", decider)
-        except (EngineError, ValueError) as error:
-            found.append({"error": str(error)})
-            continue
-        arrays = {name: getattr(trace, name).tolist() for name in ("time_s", "flows", "link")}
-        found.append({**arrays, "step_ms": trace.step_ms})
-    return found
-
-
 def run(scenario: Scenario, seed: int, engine: Engine | str, decider: Decider | None = None) -> Trace:
     """Run a scenario in steps of about two of its shortest RTTs."""
     shortest_ms = min(flow.rtt_ms for flow in scenario.flows)
@@ -126,16 +110,19 @@ def _queue_ms(trace: Trace, warmup: float) -> float:
 
 def carried(scenario: Scenario) -> Scenario:
     """Return the scenario with the rate that its flows can have: that of the policer, second link or application."""
-    limits = [scenario.policer_mbps, scenario.second_rate_mbps]
-    if all(flow.app_rate_mbps is not None for flow in scenario.flows):
-        wire = (scenario.packet_bytes + 40) / scenario.packet_bytes
-        limits.append(wire * sum(map(_app_mbps, scenario.flows)))
-    most_mbps = min((limit for limit in limits if limit is not None), default=math.inf)
+    wire = (scenario.packet_bytes + HEADER_BYTES) / scenario.packet_bytes
+    most_mbps = min(_behind_mbps(scenario), wire * sum(map(_app_mbps, scenario.flows)))
     return dataclasses.replace(
         scenario,
         rate_mbps=max(min(scenario.rate_mbps, most_mbps), 0.01),
         rate_schedule=tuple((time, max(min(rate, most_mbps), 0.01)) for time, rate in scenario.rate_schedule),
     )
+
+
+def _behind_mbps(scenario: Scenario) -> float:
+    """Return the rate of what is behind the first link, a policer or a second link; infinite without them."""
+    limits = (scenario.policer_mbps, scenario.second_rate_mbps)
+    return min((limit for limit in limits if limit is not None), default=math.inf)
 
 
 def _app_mbps(flow: Flow) -> float:
@@ -164,13 +151,10 @@ class _Series:
         def column(name: str) -> Array:
             return np.nan_to_num(trace.flows[:, :, FLOW_COLUMNS.index(name)])
 
-        limits = [
-            limit for limit in (trace.scenario.policer_mbps, trace.scenario.second_rate_mbps) if limit is not None
-        ]
         return cls(
             scenario=trace.scenario,
             lengths_s=np.diff(trace.time_s, prepend=0.0),
-            rate_mbps=np.minimum(trace.link[:, LINK_COLUMNS.index("rate_mbps")], min(limits, default=math.inf)),
+            rate_mbps=np.minimum(trace.link[:, LINK_COLUMNS.index("rate_mbps")], _behind_mbps(trace.scenario)),
             active=column("is_active"),
             received_mbit=column("received_bytes") * 8e-6,
             delivered=column("delivered_packets"),
@@ -179,7 +163,7 @@ class _Series:
 
     def starved_s(self, flow: int) -> float:
         """Return the longest time in which a flow has received less than `_STARVED_SHARE` of its fair share."""
-        payload = self.scenario.packet_bytes / (self.scenario.packet_bytes + 40)
+        payload = self.scenario.packet_bytes / (self.scenario.packet_bytes + HEADER_BYTES)
         fair = payload * self.rate_mbps / np.maximum((self.active > 0).sum(axis=1), 1)
         fair = np.minimum(fair, _app_mbps(self.scenario.flows[flow])) * self.lengths_s
         lacking = np.where(self.active[:, flow] >= 1, self.received_mbit[:, flow] - _STARVED_SHARE * fair, 1e9)

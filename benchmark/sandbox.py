@@ -9,10 +9,14 @@ from concurrent.futures import wait
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+import numpy as np
+
 from bbrgym.benchmark.confined import run_confined, warm_up
 from bbrgym.benchmark.ledger import Rows
+from bbrgym.benchmark.score_measures import STEP_MS
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.trace import Trace
 from bbrgym.processes import ProcessExecutor, WorkerLostError
 
 Confinement = Literal["none", "c", "python"]
@@ -32,7 +36,7 @@ class ConfinedJob:
         seeds: one per scenario.
         warmup: fraction of each run that is not measured.
         measure: `sharing` (`bbrgym.benchmark.score_measures.measure_sharing`), `rows` (`measure_rows`) or `trace`
-            (`measure_trace`); or `facts` or `steps` (`bbrgym.benchmark.run_facts`).
+            (`measure_trace`, of which `trace_of` makes a trace); or `facts` (`bbrgym.benchmark.run_facts`).
         confinement: of the fork.
         library: the shared object of a job in C.
         function: the callable of a job in Python, `module:name`.
@@ -43,7 +47,7 @@ class ConfinedJob:
     scenarios: Sequence[Scenario]
     seeds: Sequence[int]
     warmup: float
-    measure: Literal["sharing", "rows", "trace", "facts", "steps"] = "sharing"
+    measure: Literal["sharing", "rows", "trace", "facts"] = "sharing"
     confinement: Confinement = "none"
     library: str | None = None
     function: str | None = None
@@ -83,6 +87,14 @@ class Reply:
     is_refused: bool = False
     missing: list[str] = field(default_factory=list)
     seconds: float = 0.0
+
+
+def trace_of(job: ConfinedJob, reply: Reply) -> Trace | None:
+    """Return the trace of the only run of a job that measures `trace`; None if it failed."""
+    if reply.error is not None or "error" in reply.results[0]:
+        return None
+    time_s, flows, link = (np.array(reply.results[0][name], dtype=np.float64) for name in ("time_s", "flows", "link"))
+    return Trace(job.scenarios[0], job.seeds[0], "native", STEP_MS, time_s, flows, link)
 
 
 class Sandbox(ProcessExecutor):

@@ -31,8 +31,17 @@ from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors, hash_
 from bbrgym.benchmark.quick_rfc9743 import read_quick_rfc9743
 from bbrgym.benchmark.regret import Regret, regrets
 from bbrgym.benchmark.run_scores import SCORE
-from bbrgym.benchmark.sandbox import MEBIBYTES, SECONDS, ConfinedJob, NamedJob, Reply, Sandbox, measure_confined
-from bbrgym.benchmark.score_measures import SHARING, STEP_MS, Measured
+from bbrgym.benchmark.sandbox import (
+    MEBIBYTES,
+    SECONDS,
+    ConfinedJob,
+    NamedJob,
+    Reply,
+    Sandbox,
+    measure_confined,
+    trace_of,
+)
+from bbrgym.benchmark.score_measures import SHARING, Measured
 from bbrgym.benchmark.statistics import Estimate, estimate
 from bbrgym.benchmark.verdicts import Verdicts
 from bbrgym.checks import check_integer
@@ -229,9 +238,8 @@ def worst_traces(score: Score) -> tuple[Draw, dict[str, Trace]]:
     with Sandbox(1) as sandbox:
         replies = sandbox.run(jobs)
     for name, job, reply in zip(competitors, jobs, replies, strict=True):
-        if reply.error is None and "error" not in reply.results[0]:
-            time_s, flows, link = (np.array(reply.results[0][array]) for array in ("time_s", "flows", "link"))
-            traces[name] = Trace(job.scenarios[0], draw.seed, "native", STEP_MS, time_s, flows, link)
+        if (trace := trace_of(job, reply)) is not None:
+            traces[name] = trace
     return draw, traces
 
 

@@ -79,9 +79,8 @@ def regret_by_scenario(score: Score) -> Figure:
         if of_cause:
             places = [_row(one.scenario, families) for one in of_cause]
             values = [one.regret.value for one in of_cause]
-            mark.line(
-                axes, values, places, size=6, linestyle="none", label=f"loses by {cause}" * (cause != "failed") or cause
-            )
+            label = cause if cause == "failed" else f"loses by {cause}"
+            mark.line(axes, values, places, size=6, linestyle="none", label=label)
     best = [one for one, _ in found if one.regret.value <= 0]
     if best:
         places = [_row(one.scenario, families) for one in best]

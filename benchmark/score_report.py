@@ -280,16 +280,19 @@ _PAGE_BEGIN: Final = (
 def _rows(score: Score, intervals: str = "all") -> list[list[str]]:
     """Return one row per competitor, the best first; `intervals` are of `all` columns, of one of them, or of none."""
 
-    def text(found: Estimate, form: str, column: str = "") -> str:
-        return found.text(form) if intervals in ("all", column or None) else number_text(found.value, form)
+    def text(found: Estimate, form: str, column: str) -> str:
+        return found.text(form) if intervals in ("all", column) else number_text(found.value, form)
 
     power = {name: _of(score, name, "fair_power") for name in score.runs}
     return [
         [
             f"> {name}" if name == score.name else name,
-            text(score.value_of(name), ".3f"),
+            text(score.value_of(name), ".3f", "score"),
             *(text(_of(score, name, column), form, column) for column, form in _FORMS.items()),
-            *(text(estimate(score.harms[victim][name]), ".2f") if victim in score.harms else "-" for victim in VICTIMS),
+            *(
+                text(estimate(score.harms[victim][name]), ".2f", "harm") if victim in score.harms else "-"
+                for victim in VICTIMS
+            ),
         ]
         for name in sorted(power, key=lambda one: -power[one].value)
     ]

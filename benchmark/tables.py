@@ -216,7 +216,7 @@ def identical_texts(results: pd.DataFrame) -> list[str]:
     texts = []
     for names in identical_competitors(results):
         known = [f"{name} differs {DIFFERS[name]}" for name in names if name in DIFFERS]
-        texts.append(f"{_listed(names)} are identical in all runs{': ' if known else ''}{_listed(known)}.")
+        texts.append(f"{listed(names)} are identical in all runs{': ' if known else ''}{listed(known)}.")
     return texts
 
 
@@ -232,7 +232,7 @@ def identical_competitors(results: pd.DataFrame) -> list[list[str]]:
     return [names for names in groups.values() if len(names) > 1]
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """Return `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
 
@@ -325,13 +325,10 @@ def print_table(
         The headings of the columns that were left out.
     """
     cells = [list(row) for row in rows]
-    columns = [
-        _Printed(
-            heading if isinstance(heading, Heading) else Heading(heading, kind=_kind_of([row[i] for row in cells])),
-            [row[i] for row in cells],
-        )
-        for i, heading in enumerate(headings)
-    ]
+    columns = []
+    for i, heading in enumerate(headings):
+        own = [row[i] for row in cells]
+        columns.append(_Printed(Heading(heading, kind=_kind_of(own)) if isinstance(heading, str) else heading, own))
     kept = list(columns)
     while _width_of(kept) > console.width and any(column.heading.rank for column in kept):
         highest = max(column.heading.rank for column in kept)
@@ -387,10 +384,11 @@ def _kind_of(cells: Sequence[str]) -> Literal["number", "words"]:
 
 def _rich_table(columns: Sequence[_Printed], is_own: Sequence[bool], width: int, title: str) -> Table:
     widths = [column.least for column in columns]
-    for _ in range(max(0, width - _width_of(columns))):
-        lacks = [column.most - had for column, had in zip(columns, widths, strict=True)]
-        if max(lacks) > 0:
-            widths[lacks.index(max(lacks))] += 1
+    lacks = [column.most - column.least for column in columns]
+    for _ in range(min(sum(lacks), width - _width_of(columns))):
+        neediest = lacks.index(max(lacks))
+        widths[neediest] += 1
+        lacks[neediest] -= 1
     # Rich would read names as markup.
     printed = Table(
         title=escape(title),

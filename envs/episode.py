@@ -474,8 +474,7 @@ class Episodes:
         scenarios, seeds, steps_ms = [], [], []
         drawn = list(self._scenarios)
         for engine, rng, distribution in zip(engines.tolist(), rngs, distributions, strict=True):
-            # The order is part of what a seed means.
-            scenario, seed = self.spec.action.on(distribution.sample(rng)), int(rng.integers(1, 2**31))
+            scenario, seed = self.spec.draw(rng, distribution)
             agents = self._agents(scenario)
             scenarios.append(scenario)
             seeds.append(seed)

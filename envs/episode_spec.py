@@ -108,6 +108,16 @@ class EpisodeSpec:
         """Draw the scenario of an episode, with the model that the actions scale in its agent flows."""
         return self.action.on(self.distribution.sample(rng))
 
+    def draw(self, rng: np.random.Generator, distribution: Distribution | None = None) -> tuple[Scenario, int]:
+        """Draw an episode: its scenario, then its engine's seed. The order is part of what a seed means.
+
+        Args:
+            rng: draws both.
+            distribution: of the scenario; None is the environment's own.
+        """
+        drawn = self.distribution if distribution is None else distribution
+        return self.action.on(drawn.sample(rng)), int(rng.integers(1, 2**31))
+
     def make_engine(self) -> Engine:
         """Make an engine; the caller closes it."""
         if isinstance(self.engine, str):

@@ -193,7 +193,7 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
         self._has_details = has_details
         given = {} if reward is None or callable(reward) else {"reward": reward}
         spec = one_agent_spec(scenario, other_agents, **given, **parts)
-        weights = {} if callable(reward) else spec.reward.terms
+        weights = spec.reward.terms if has_details and not callable(reward) else {}
         self._terms = {name: Reward({name: weight}) for name, weight in weights.items() if weight}
         self._other_agents = other_agents
         self.action_space = spec.action.space

@@ -12,7 +12,8 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
@@ -58,8 +59,12 @@ class Defect:
 
     def is_shown_by(self, name: str, trial: Trial) -> bool:
         """Return whether a failure is of the kind that the defect makes."""
-        kinds = words.kind_of(trial.scenario).split(" + ")
-        return name in self.properties and (not self.kinds or bool(set(self.kinds) & set(kinds)))
+        return name in self.properties and _has_one_of(self.kinds, trial.scenario)
+
+
+def _has_one_of(kinds: tuple[str, ...], scenario: Scenario) -> bool:
+    """Return whether a path has one of these kinds; () for any path."""
+    return not kinds or bool({*kinds} & {*words.kind_of(scenario).split(" + ")})
 
 
 DEFECTS: Final = {
@@ -196,24 +201,18 @@ class _Clock:
     def seconds(self) -> float:
         return self._now() - self._began - self._away
 
-    def paused(self) -> _Pause:
-        return _Pause(self)
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        began = self._now()
+        try:
+            yield
+        finally:
+            self._away += self._now() - began
 
     @staticmethod
     def _now() -> float:
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         return time.process_time() + children.ru_utime + children.ru_stime
-
-
-class _Pause:
-    def __init__(self, clock: _Clock) -> None:
-        self._clock = clock
-
-    def __enter__(self) -> None:
-        self._began = self._clock._now()
-
-    def __exit__(self, *_: object) -> None:
-        self._clock._away += self._clock._now() - self._began
 
 
 @dataclass(frozen=True)
@@ -246,10 +245,7 @@ class Known:
 
     def could_be(self, name: str, trial: Trial) -> bool:
         """Return whether a path and a property can show it."""
-        kinds = set(words.kind_of(trial.scenario).split(" + "))
-        return (
-            name in self.properties and (not self.kinds or bool(set(self.kinds) & kinds)) and self.needs(trial.scenario)
-        )
+        return name in self.properties and _has_one_of(self.kinds, trial.scenario) and self.needs(trial.scenario)
 
 
 KNOWN: Final = {

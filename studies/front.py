@@ -17,17 +17,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
 from bbrgym.benchmark.plots import over_time
-from bbrgym.benchmark.style import STYLE
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.files import replace_file
-from studies.page import write_figure
+from studies.page import image_of, write_figure
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "images"
 TITLES: Final = {"bbr": "two flows of BBR", "policy": "two flows of the shipped policy"}
@@ -132,15 +130,7 @@ def _grow(figure: Figure) -> Iterator[Image.Image]:
             corners = np.array(area.vertices)
             corners[:, 0] = np.minimum(edge, now)
             area.vertices = corners
-        yield _image(figure)
-
-
-def _image(figure: Figure) -> Image.Image:
-    drawn = io.BytesIO()
-    with rc_context(STYLE):
-        figure.savefig(drawn, format="png", dpi=DOTS_PER_INCH)
-    with Image.open(drawn) as image:
-        return image.convert("RGB")
+        yield image_of(figure, DOTS_PER_INCH)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -17,9 +17,8 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from bbrgym.agents.policy import load_agent
 from bbrgym.baselines import registry
-from bbrgym.baselines.policy_file import REFERENCE
+from bbrgym.baselines.policy_file import REFERENCE, read_policy
 from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.envs import environment_ids
@@ -60,7 +59,7 @@ class Driver:
     @property
     def code(self) -> str:
         """The hash of what decides its result."""
-        policy = [load_agent(REFERENCE).content_hash] if self.what == POLICY else []
+        policy = [read_policy(REFERENCE).content_hash] if self.what == POLICY else []
         return code_hash("native", also=json.dumps([environment(self.id), EPISODES, FIRST_EPISODE, *policy]))
 
 

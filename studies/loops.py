@@ -18,6 +18,7 @@ from typing import Final
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 
 import bbrgym
 from bbrgym.envs.episode_spec import EpisodeSpec
@@ -62,18 +63,23 @@ def one() -> float:
     return pace(advance)
 
 
-def vector() -> float:
-    """Step a vector environment."""
-    envs = gymnasium.make_vec(ID, num_envs=COUNT, vectorization_mode="vector_entry_point")
-    envs.reset(seed=1)
+def pace_of_steps(step: Callable[[npt.NDArray[np.float32]], object]) -> float:
+    """Return the steps per second of `COUNT` environments that make a step at once."""
     actions = np.zeros((COUNT, 2), np.float32)
 
     def advance() -> int:
         for _ in range(20):
-            envs.step(actions)
+            step(actions)
         return 20 * COUNT
 
     return pace(advance)
+
+
+def vector() -> float:
+    """Step a vector environment."""
+    envs = gymnasium.make_vec(ID, num_envs=COUNT, vectorization_mode="vector_entry_point")
+    envs.reset(seed=1)
+    return pace_of_steps(envs.step)
 
 
 def shared() -> float:
@@ -84,14 +90,7 @@ def shared() -> float:
     envs = SharedPolicyVecEnv(EpisodeSpec(SCENARIO, engine="native"), COUNT)
     envs.seed(1)
     envs.reset()
-    actions = np.zeros((COUNT, 2), np.float32)
-
-    def advance() -> int:
-        for _ in range(20):
-            envs.step(actions)
-        return 20 * COUNT
-
-    return pace(advance)
+    return pace_of_steps(envs.step)
 
 
 def rollout(has_network: bool) -> float:

@@ -66,12 +66,18 @@ def write_figure(figure: Figure, page: Path, name: str) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def _png(figure: Figure, dots_per_inch: int) -> bytes:
-    drawn, small = io.BytesIO(), io.BytesIO()
+def image_of(figure: Figure, dots_per_inch: int) -> Image.Image:
+    """Return a figure as an image in RGB."""
+    drawn = io.BytesIO()
     with rc_context(STYLE):
-        figure.savefig(drawn, format="png", dpi=dots_per_inch, metadata={"Software": None})
+        figure.savefig(drawn, format="png", dpi=dots_per_inch)
     with Image.open(drawn) as image:
-        # A palette is a third of the size. The median cut would change a colour of small areas: the dark end of a bar.
-        palette = image.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-        palette.save(small, format="png", optimize=True)
+        return image.convert("RGB")
+
+
+def _png(figure: Figure, dots_per_inch: int) -> bytes:
+    # A palette is a third of the size. The median cut would change a colour of small areas: the dark end of a bar.
+    palette = image_of(figure, dots_per_inch).quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    small = io.BytesIO()
+    palette.save(small, format="png", optimize=True)
     return small.getvalue()

@@ -10,15 +10,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from bbrgym import Flow, Scenario, make_engine, simulate
-from bbrgym.agents.policy import load_agent
-from bbrgym.baselines.policy_file import REFERENCE
+from bbrgym.baselines.policy_file import REFERENCE, read_policy
 from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.experiments import compose_experiment
 from bbrgym.benchmark.ledger import Rows
@@ -77,10 +76,16 @@ def jobs() -> Sequence[SeedRuns | MixedRun]:
 
 
 @cache
+def _experiment(engine: str) -> Mapping[str, Any]:
+    """Return the benchmark of the experiment in an engine, as plain types; Hydra takes seconds."""
+    composed: Mapping[str, Any] = compose_experiment("preference", ENGINES[engine])["benchmark"]
+    return composed
+
+
+@cache
 def pair_runs(engine: str, role: str) -> Sequence[SeedRuns]:
     """Return the runs in an engine, beside CUBIC or beside flows of the competitor's own kind."""
-    config = compose_experiment("preference", ENGINES[engine])["benchmark"]
-    benchmark = Benchmark.from_dict(config | {"roles": ROLES[role]})
+    benchmark = Benchmark.from_dict({**_experiment(engine), "roles": ROLES[role]})
     return seed_runs(benchmark, lambda _: METRICS[role], f"{engine}/{role}")
 
 
@@ -188,7 +193,7 @@ class MixedRun:
     @property
     def code(self) -> str:
         """The hash of what decides its result."""
-        decided_by = [self.scenario.to_dict(), load_agent(REFERENCE).content_hash, MIXED_WARMUP]
+        decided_by = [self.scenario.to_dict(), read_policy(REFERENCE).content_hash, MIXED_WARMUP]
         return code_hash("native", also=json.dumps(decided_by))
 
 

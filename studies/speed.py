@@ -34,7 +34,7 @@ from bbrgym import Rows as EngineRows
 from bbrgym._testing import policy_time_ns
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.provenance import source_tags
-from bbrgym.baselines.policy_file import REFERENCE, policy_bytes
+from bbrgym.baselines.policy_file import REFERENCE, policy_bytes, read_policy
 from bbrgym.benchmark.code import code_hash, version_of
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.run import run_benchmark
@@ -159,7 +159,7 @@ class SpeedRun:
     @property
     def code(self) -> str:
         """The hash of the engines and the policy that are measured."""
-        return code_hash("native", "ns3", also=load_agent(REFERENCE).content_hash)
+        return code_hash("native", "ns3", also=read_policy(REFERENCE).content_hash)
 
 
 def jobs() -> list[SpeedRun]:

@@ -16,6 +16,7 @@ from bbrgym.benchmark.breaking.shrink import SEEDS, seeds_of, shrink, size
 from bbrgym.benchmark.breaking.space import OURS
 from bbrgym.benchmark.breaking.words import best_of, failure_in_words, kind_of, path_in_words
 from bbrgym.benchmark.candidate import Candidate
+from bbrgym.benchmark.plan import Competitor
 from bbrgym.benchmark.run_facts import Facts, facts_of, run
 from bbrgym.benchmark.score import yardsticks
 from bbrgym.checks import check_keys, check_name
@@ -141,10 +142,14 @@ def _beside_all(judge: Judge, name: str, trial: Trial, before: Scenario, repeats
     (own,) = judge.own([trial])
     others: dict[str, Facts] = {}
     if PROPERTIES[name].others:
-        with_alone = [ALONE] if ALONE in PROPERTIES[name].others else []
-        (others,) = judge.others([trial], [*yardsticks(), *with_alone])
+        (others,) = judge.others([trial], _everyone([name]))
     verdict = PROPERTIES[name].judge(trial.scenario, own, others, judge.limits[name])
     return Failure(name, trial, verdict, own, others, before, repeats)
+
+
+def _everyone(names: Sequence[str]) -> list[Competitor | str]:
+    """Return all yardsticks, and `ALONE` if one of the properties needs it."""
+    return [*yardsticks(), *([ALONE] if any(ALONE in PROPERTIES[name].others for name in names) else [])]
 
 
 def _different(failures: Sequence[tuple[str, Entry]], most: int) -> list[tuple[str, Entry]]:
@@ -175,8 +180,7 @@ def replay(failure: Failure, candidate: Candidate, judge: Judge, engine: str) ->
                 if one.name in PROPERTIES[name].others
             }
             if ALONE in PROPERTIES[name].others:
-                rivals = tuple(flow for flow in trial.scenario.flows if flow.algorithm != OURS)
-                others[ALONE] = facts_of(run(dataclasses.replace(trial.scenario, flows=rivals), trial.seed, engine))
+                others[ALONE] = facts_of(run(trial.driven_by(ALONE), trial.seed, engine))
     except (EngineError, ValueError) as error:
         text = f"cannot run there: {error}"
     else:
@@ -192,8 +196,7 @@ def run_for_real(candidate: Candidate, judge: Judge, trials: Sequence[Trial]) ->
     for trial in trials:
         own = facts_of(run(trial.driven_by(candidate.competitor), trial.seed, "linux"))
         applying = [name for name in judge.limits if PROPERTIES[name].applies(trial.scenario)]
-        with_alone = [ALONE] if any(ALONE in PROPERTIES[name].others for name in applying) else []
-        (others,) = judge.others([trial], [*yardsticks(), *with_alone])
+        (others,) = judge.others([trial], _everyone(applying))
         for name in applying:
             verdict = PROPERTIES[name].judge(trial.scenario, own, others, judge.limits[name])
             if verdict.is_broken:

@@ -100,10 +100,10 @@ def find(
         ValueError: the candidate crashes on every path.
     """
     found = Found()
-    search = _Search(space, np.random.default_rng([seed, 0]), seed) if evolves else None
+    search = _Search(space, np.random.default_rng([seed, 0])) if evolves else None
     drawer = np.random.default_rng([seed, 1])
     generation = 0
-    crashes: list[str] = []
+    always_crashes = "crash" in judge.limits
     try:
         while (candidates is None or found.candidates < candidates) and not is_over():
             count = GENERATION if candidates is None else min(GENERATION, candidates - found.candidates)
@@ -121,8 +121,8 @@ def find(
             _keep(found, judge, batch, verdicts)
             if search is not None:
                 search.learn(verdicts)
-            crashes += [""] * sum("crash" not in of or not of["crash"].is_broken for of in verdicts)
-            if found.candidates >= _CRASHES and not crashes and "crash" in judge.limits:
+            always_crashes = always_crashes and all(of["crash"].is_broken for of in verdicts)
+            if found.candidates >= _CRASHES and always_crashes:
                 raise ValueError(_always_crashes(judge, batch[0][1]))
             generation += 1
             tell(found)
@@ -183,10 +183,10 @@ def _rank(entry: Entry | None) -> tuple[bool, float]:
 class _Search:
     """Proposes paths near those of an archive."""
 
-    def __init__(self, space: Space, rng: np.random.Generator, seed: int) -> None:
+    def __init__(self, space: Space, rng: np.random.Generator) -> None:
         self._space, self._rng = space, rng
         self._follower: _Follower | None = None
-        self._asked: list[int] = []
+        self._asked = 0
         self._followed: list[tuple[str, str]] = []
 
     def propose(self, archive: dict[tuple[str, str], Entry], count: int) -> list[Genome]:
@@ -198,7 +198,7 @@ class _Search:
             self._followed.append(key)
             self._follower = _Follower(archive[key].genome, key[1], self._rng)
         genomes = self._follower.ask(max(4, count // 2))[:count]
-        self._asked = list(range(len(genomes)))
+        self._asked = len(genomes)
         keys = sorted(archive)
         while len(genomes) < count:
             held = archive[self._choose(archive) if self._rng.random() < 0.7 else keys[self._rng.integers(len(keys))]]
@@ -209,9 +209,8 @@ class _Search:
         """Tell CMA-ES what came of its paths."""
         if self._follower is None or not self._asked:
             return
-        name = self._follower.name
-        self._follower.tell([verdicts[place][name].severity for place in self._asked])
-        self._asked = []
+        self._follower.tell([of_trial[self._follower.name].severity for of_trial in verdicts[: self._asked]])
+        self._asked = 0
         if self._follower.rounds >= _ROUNDS:
             self._follower = None
 

@@ -8,14 +8,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import numpy as np
-
-from bbrgym.benchmark.breaking.properties import ALONE, PROPERTIES, Verdict, ours
+from bbrgym.benchmark.breaking.properties import ALONE, PROPERTIES, Verdict
+from bbrgym.benchmark.breaking.space import OURS
 from bbrgym.benchmark.candidate import Candidate
-from bbrgym.benchmark.confined import run_confined
+from bbrgym.benchmark.confined import MEASURES, run_confined
 from bbrgym.benchmark.plan import Competitor
-from bbrgym.benchmark.run_facts import WARMUP, Facts, measure_facts, measure_steps
-from bbrgym.benchmark.sandbox import MEBIBYTES, ConfinedJob
+from bbrgym.benchmark.run_facts import WARMUP, Facts
+from bbrgym.benchmark.sandbox import MEBIBYTES, ConfinedJob, Reply, trace_of
 from bbrgym.benchmark.score import CONSTANT
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
@@ -40,9 +39,12 @@ class Trial:
     scenario: Scenario
     seed: int
 
-    def driven_by(self, competitor: Competitor) -> Scenario:
-        """Return the scenario with a competitor in the candidate's place."""
-        return competitor.takes(self.scenario, ours(self.scenario))
+    def driven_by(self, competitor: Competitor | str) -> Scenario:
+        """Return the scenario with a competitor in the candidate's place; for `ALONE` with the other flows only."""
+        if isinstance(competitor, str):
+            rivals = tuple(flow for flow in self.scenario.flows if flow.algorithm != OURS)
+            return dataclasses.replace(self.scenario, flows=rivals)
+        return competitor.takes(self.scenario, self.scenario.agent_flows)
 
 
 class Judge:
@@ -71,21 +73,9 @@ class Judge:
 
     def trace(self, trial: Trial) -> Trace | None:
         """Return the candidate's run step by step; None if it fails."""
-        (reply,) = self._run([self._job([trial], "steps")])
-        if reply["error"] is not None or "error" in reply["results"][0]:
-            return None
-        found = reply["results"][0]
-        arrays = {name: np.array(found[name], dtype=np.float64) for name in ("time_s", "flows", "link")}
-        scenario = trial.driven_by(self.candidate.competitor)
-        return Trace(
-            scenario=scenario,
-            seed=trial.seed,
-            engine="native",
-            step_ms=float(found["step_ms"]),
-            time_s=arrays["time_s"],
-            flows=arrays["flows"],
-            link=arrays["link"],
-        )
+        job = self._job([trial], "trace")
+        (reply,) = self._run([job])
+        return trace_of(job, Reply(**reply))
 
     def own(self, trials: Sequence[Trial]) -> list[Facts]:
         """Return the facts of the candidate's runs."""
@@ -119,24 +109,21 @@ class Judge:
             for name in wanted
             if (name, trial.scenario.digest, trial.seed) not in self._known
         ]
-        jobs = []
-        for place, name in todo:
-            trial, one = trials[place], wanted[name]
-            if isinstance(one, str):
-                rivals = tuple(flow for flow in trial.scenario.flows if flow.algorithm != "agent")
-                scenario = dataclasses.replace(trial.scenario, flows=rivals)
-            else:
-                scenario = trial.driven_by(one)
-            jobs.append(ConfinedJob([scenario], [trial.seed], WARMUP, measure="facts", seconds=600))
+        jobs = [
+            ConfinedJob(
+                [trials[place].driven_by(wanted[name])], [trials[place].seed], WARMUP, measure="facts", seconds=600
+            )
+            for place, name in todo
+        ]
         for (place, name), reply in zip(todo, self._run(jobs), strict=True):
             facts = {"error": reply["error"]} if reply["error"] is not None else reply["results"][0]
             self._known[name, trials[place].scenario.digest, trials[place].seed] = facts
         return [{name: self._known[name, trial.scenario.digest, trial.seed] for name in wanted} for trial in trials]
 
-    def judge(self, trials: Sequence[Trial], everyone: Sequence[Competitor] = ()) -> list[dict[str, Verdict]]:
+    def judge(self, trials: Sequence[Trial]) -> list[dict[str, Verdict]]:
         """Return the verdict of each property on each path.
 
-        Yardsticks run only where a property could be above its limit, those of the property unless `everyone` is given.
+        The yardsticks of a property run only where it could be above its limit.
         """
         found: list[dict[str, Verdict]] = []
         facts = self.own(trials)
@@ -157,8 +144,6 @@ class Judge:
         others: list[dict[str, Facts]] = [{} for _ in trials]
         for of_names, places in needed.items():
             wanted = [_yardstick(name) for name in of_names]
-            if everyone:
-                wanted = [*everyone, *(one for one in wanted if isinstance(one, str))]
             for place, measured in zip(places, self.others([trials[p] for p in places], wanted), strict=True):
                 others[place] = measured
         for trial, own, suspicion, measured in zip(trials, facts, suspicions, others, strict=True):
@@ -172,7 +157,7 @@ class Judge:
             found.append(verdicts)
         return found
 
-    def _job(self, trials: Sequence[Trial], measure: Literal["facts", "steps"]) -> ConfinedJob:
+    def _job(self, trials: Sequence[Trial], measure: Literal["facts", "trace"]) -> ConfinedJob:
         """Return the candidate's runs."""
         candidate = self.candidate
         is_python = candidate.confinement == "python"
@@ -211,8 +196,7 @@ def measure_job(request: Mapping[str, Any]) -> dict[str, Any]:
     if request["confinement"] != "none":
         return run_confined(request)
     scenarios = [Scenario.from_dict(plain) for plain in request["scenarios"]]
-    measure = measure_steps if request["measure"] == "steps" else measure_facts
-    results = measure(scenarios, request["seeds"], request["warmup"])
+    results = MEASURES[request["measure"]](scenarios, request["seeds"], request["warmup"])
     return {"error": None, "is_refused": False, "missing": [], "results": results}
 
 

@@ -104,23 +104,18 @@ class Property:
         return Verdict(value, is_broken, best, of_others[best], severity if is_possible else min(severity, 0.9))
 
 
-def ours(scenario: Scenario) -> tuple[int, ...]:
-    """Return the places of the candidate's flows."""
-    return tuple(index for index, flow in enumerate(scenario.flows) if flow.algorithm == OURS)
-
-
 def _always(_: Scenario) -> bool:
     return True
 
 
 def _has_one_kind(scenario: Scenario) -> bool:
-    return len(ours(scenario)) == len(scenario.flows)
+    return len(scenario.agent_flows) == len(scenario.flows)
 
 
 def _alike(scenario: Scenario) -> list[int]:
     """Return the largest group of the candidate's flows that differ in nothing but their start."""
     groups: dict[object, list[int]] = {}
-    for index in ours(scenario):
+    for index in scenario.agent_flows:
         flow = scenario.flows[index]
         traits = (
             flow.rtt_ms,
@@ -154,7 +149,7 @@ def _regret(scenario: Scenario, own: Facts, others: Mapping[str, Facts]) -> floa
 
 def _worst(column: str) -> Callable[[Scenario, Facts, Mapping[str, Facts]], float]:
     def value(scenario: Scenario, own: Facts, _: Mapping[str, Facts]) -> float:
-        return max(float(own[column][index]) for index in ours(scenario))
+        return max(float(own[column][index]) for index in scenario.agent_flows)
 
     return value
 
@@ -309,7 +304,7 @@ def check_can_show(names: Sequence[str], space: Space) -> None:
     is_alone = space.ranges["flows"][0] < 2
     needs = {
         "unfair": (
-            bool({"alike"} & kinds) or (not is_alone and most_flows >= 2),
+            "alike" in kinds or (not is_alone and most_flows >= 2),
             "several flows: the kind alike, and space.flows of 2 or more",
         ),
         "harmful": (

@@ -62,7 +62,7 @@ class Findings:
     seed: int
     found: Found | None
     failures: Sequence[Failure]
-    seconds: float
+    seconds: float = 0.0
     first_s: float | None = None
     missing: Sequence[str] = field(default_factory=tuple)
     passed: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from bbrgym.benchmark.breaking.properties import ALONE, Verdict, ours
+from bbrgym.benchmark.breaking.properties import ALONE, Verdict
 from bbrgym.benchmark.regret import Regret
 from bbrgym.benchmark.run_facts import Facts
 from bbrgym.benchmark.run_scores import SCORE
@@ -18,7 +18,7 @@ _QUEUES = {"codel": "CoDel", "pie": "PIE", "fq_codel": "FQ-CoDel", "dualpi2": "D
 
 def path_in_words(scenario: Scenario) -> str:
     """Return a path in one line: `one flow, 200 Mbit/s, RTT 93 → 185 ms at 5 s, buffer 1 BDP`."""
-    flows = [scenario.flows[index] for index in ours(scenario)] or list(scenario.flows)
+    flows = [scenario.flows[index] for index in scenario.agent_flows] or list(scenario.flows)
     others = [flow for flow in scenario.flows if flow not in flows]
     first = flows[0]
     count = _COUNTS[len(flows)] if len(flows) < len(_COUNTS) else str(len(flows))
@@ -104,11 +104,11 @@ def kind_of(scenario: Scenario) -> str:
         "reverse": scenario.reverse_rate_mbps is not None,
         "second": scenario.second_rate_mbps is not None,
         "application": first.app_rate_mbps is not None,
-        "rival": len(ours(scenario)) < len(scenario.flows),
-        "crowd": len(ours(scenario)) > 1 and len({flow.rtt_ms for flow in scenario.flows}) > 1,
+        "rival": len(scenario.agent_flows) < len(scenario.flows),
+        "crowd": len(scenario.agent_flows) > 1 and len({flow.rtt_ms for flow in scenario.flows}) > 1,
     }
     names = [name for name, has in found.items() if has]
-    if len(ours(scenario)) > 1 and "crowd" not in names:
+    if len(scenario.agent_flows) > 1 and "crowd" not in names:
         names.append("alike")
     return " + ".join(names) or "link"
 

@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -181,8 +181,22 @@ def linked(text: str, path: Path, page: str, pages: dict[Path, str]) -> str:
             return link[0]
         return f"{link[1]}{os.path.relpath(place, Path(page).parent)}{link[3] or ''}{link[4]}"
 
-    parts = FENCE.split(text)
-    return "".join(part if place % 2 else LINK.sub(replace, part) for place, part in enumerate(parts))
+    return sub_outside(FENCE, LINK, replace, text)
+
+
+def sub_outside(
+    code: re.Pattern[str], pattern: re.Pattern[str], replacement: str | Callable[[re.Match[str]], str], text: str
+) -> str:
+    """Return what `pattern.sub(replacement, text)` does, but for the parts that are code: these stay as they are.
+
+    Args:
+        code: a pattern that is one group.
+        pattern: what is replaced.
+        replacement: as of `re.sub`.
+        text: where.
+    """
+    parts = code.split(text)
+    return "".join(part if place % 2 else pattern.sub(replacement, part) for place, part in enumerate(parts))
 
 
 def with_formulas(text: str, path: Path) -> str:
@@ -209,8 +223,7 @@ def with_formulas(text: str, path: Path) -> str:
             mathml = mathml.replace(mark, f"&#{ord(mark)};")
         return f'<span class="formula">{mathml}</span>'
 
-    parts = CODE.split(text)
-    return "".join(part if place % 2 else FORMULA.sub(shown, part) for place, part in enumerate(parts))
+    return sub_outside(CODE, FORMULA, shown, text)
 
 
 def with_played(text: str, page: str) -> str:
@@ -257,8 +270,7 @@ def with_words(text: str, path: Path) -> str:
 
 def with_lists(text: str) -> str:
     """Return a text whose lists have an empty line before them: GitHub needs none, Python-Markdown does."""
-    parts = FENCE.split(text)
-    return "".join(part if place % 2 else LIST_AFTER_TEXT.sub(r"\1\n", part) for place, part in enumerate(parts))
+    return sub_outside(FENCE, LIST_AFTER_TEXT, r"\1\n", text)
 
 
 def source_text(path: Path) -> str:

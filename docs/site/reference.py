@@ -215,13 +215,11 @@ def _environments() -> str:
         "# Every id",
         "Each is an environment for `gymnasium.make`. [Environments](../environments.md) says what all have. The "
         "pictures show an episode with `bbr` in the agent's place.",
-        f'<div class="ids" markdown>\n\n{_paragraphs(cards)}\n\n</div>',
+        '<div class="ids" markdown>',
+        *cards,
+        "</div>",
         "[What is simple reaches](../results/ids.md) compares the ids.",
     )
-
-
-def _paragraphs(blocks: Iterable[str]) -> str:
-    return "\n\n".join(blocks)
 
 
 def _environment(id: str, arguments: dict[str, Any], is_quick: bool, folder: Path) -> str:

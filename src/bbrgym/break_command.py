@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import platform
 import sys
@@ -108,17 +109,19 @@ def _break(options: argparse.Namespace) -> int:
     if options.replay is None:
         check_can_show(options.property or (), space)
     with ExitStack() as stack:
-        judge = Judge(searched, limits, stack.enter_context(_Executor(searched, executor)).executor)
+        running = _start_executor(searched, executor)
+        stack.callback(running.shutdown, cancel_futures=True)
+        judge = Judge(searched, limits, running)
         if options.replay is None:
             findings = _search(options, judge, space, began)
         else:
-            findings = _replay(judge, paths, options.seed, began, real)
+            findings = _replay(judge, paths, options.seed, real)
         failures = list(findings.failures)
         if options.confirm is not None:
             failures = [replay(one, searched, judge, options.confirm) for one in failures]
         if real is not None and options.replay is None:
             failures = [replay(one, real, judge, "linux") for one in failures]
-        findings = report.Findings(**{**vars(findings), "failures": failures, "seconds": time.monotonic() - began})
+        findings = dataclasses.replace(findings, failures=failures, seconds=time.monotonic() - began)
         report.print_findings(findings, make_console())
         if options.html is not None:
             report.write_page(findings, options.html, judge)
@@ -177,27 +180,14 @@ def _candidates(options: argparse.Namespace, parameters: dict[str, float]) -> tu
     return Candidate.of(like, parameters if like == options.what else {}), real
 
 
-class _Executor:
-    """The executor of a search: a sandbox for code of unknown quality, else what the settings say."""
-
-    def __init__(self, candidate: Candidate, config: ExecutorConfig) -> None:
-        self._candidate, self._config = candidate, config
-        self.executor: TaskExecutor | None = None
-
-    def __enter__(self) -> _Executor:
-        if self._candidate.confinement != "none":
-            if not isinstance(self._config, LocalConfig):
-                raise ValueError("code in C and in Python is confined on this machine: executor must be local")
-            self.executor = Sandbox(self._config.workers)
-        elif platform.system() == "Linux" and isinstance(self._config, LocalConfig):
-            self.executor = Sandbox(self._config.workers)  # whose processes are warm
-        else:
-            self.executor = make_executor(self._config)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.executor is not None:
-            self.executor.shutdown(cancel_futures=True)
+def _start_executor(candidate: Candidate, config: ExecutorConfig) -> TaskExecutor:
+    """Return the executor of a search: a sandbox for code of unknown quality, else what the settings say."""
+    is_confined = candidate.confinement != "none"
+    if is_confined and not isinstance(config, LocalConfig):
+        raise ValueError("code in C and in Python is confined on this machine: executor must be local")
+    if isinstance(config, LocalConfig) and (is_confined or platform.system() == "Linux"):
+        return Sandbox(config.workers)  # whose processes are warm
+    return make_executor(config)
 
 
 def _search(options: argparse.Namespace, judge: Judge, space: Space, began: float) -> report.Findings:
@@ -235,7 +225,6 @@ def _search(options: argparse.Namespace, judge: Judge, space: Space, began: floa
         seed=options.seed,
         found=found,
         failures=failures,
-        seconds=time.monotonic() - began,
         first_s=first_s[0] if first_s else None,
         missing=judge.missing,
     )
@@ -251,7 +240,7 @@ def _after(began: float, seconds: float | None) -> Callable[[], bool]:
     return lambda: seconds is not None and time.monotonic() - began >= seconds
 
 
-def _replay(judge: Judge, trials: Sequence[Trial], seed: int, began: float, real: Candidate | None) -> report.Findings:
+def _replay(judge: Judge, trials: Sequence[Trial], seed: int, real: Candidate | None) -> report.Findings:
     failures: list[Failure] = []
     passed = 0
     for trial in trials:
@@ -268,7 +257,6 @@ def _replay(judge: Judge, trials: Sequence[Trial], seed: int, began: float, real
         seed=seed,
         found=None,
         failures=sorted(failures, key=lambda one: -one.verdict.severity),
-        seconds=time.monotonic() - began,
         missing=judge.missing,
         passed=passed,
     )

@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import sys
-from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ from bbrgym.files import check_file, check_folder, is_local, open_folder
 from bbrgym.hydra_task import Task, add_overrides, complete_with_hydra, run_explained, run_with_hydra
 from bbrgym.interruption import SAME_COMMAND, resumed_by, run_interruptible
 from bbrgym.layout import name_table, wrap
-from bbrgym.options import OptionParser
 from bbrgym.output import (
     NO_READER,
     OPTIONS,
@@ -44,12 +42,15 @@ from bbrgym.ports import check_port
 from bbrgym.terminal import make_console
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from rich.console import Console
 
     from bbrgym.agents.train import TrainResult
     from bbrgym.agents.yardsticks import Yardstick
     from bbrgym.benchmark.board import Submission
     from bbrgym.envs.episode_spec import EpisodeSpec
+    from bbrgym.options import OptionParser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -444,8 +445,15 @@ def _demo_once(config: dict[str, Any], directory: Path) -> None:
     run_demo(config, directory, BENCHMARKS / config["benchmark"]["name"], make_console())
 
 
+def _parser(command: str) -> OptionParser:
+    """Return the parser of a command, still without arguments."""
+    from bbrgym.options import OptionParser  # argparse takes a while, and `bbrgym --help` needs none
+
+    return OptionParser(command)
+
+
 def _score_parser() -> OptionParser:
-    parser = OptionParser("score")
+    parser = _parser("score")
     parser.add_argument(
         "what",
         metavar="WHAT",
@@ -562,7 +570,7 @@ def _submission(options: Namespace) -> Submission:
 
 
 def _board_parser() -> OptionParser:
-    parser = OptionParser("board")
+    parser = _parser("board")
     parser.add_argument(
         "action", metavar="ACTION", help="check replays entries; tracks lists the tracks, their rules and the seed"
     )
@@ -598,7 +606,7 @@ def _tell_progress(text: str) -> None:
 
 
 def _report_parser() -> OptionParser:
-    parser = OptionParser("report")
+    parser = _parser("report")
     parser.add_argument(
         "folder", nargs="?", type=Path, metavar="FOLDER", help="without it the newest in runs/benchmark"
     )
@@ -631,7 +639,7 @@ def _report(arguments: list[str]) -> int:
 
 
 def _export_parser() -> OptionParser:
-    parser = OptionParser("export")
+    parser = _parser("export")
     parser.add_argument("agent", metavar="RUN", help="a training run, or an agent's folder; latest is the newest run")
     parser.add_argument("file", type=Path, metavar="FILE", help="NAME.onnx or NAME.h")
     return parser
@@ -662,7 +670,7 @@ def _export(arguments: list[str]) -> int:
 
 
 def _import_parser() -> OptionParser:
-    parser = OptionParser("import")
+    parser = _parser("import")
     parser.add_argument("model", type=Path, metavar="MODEL", help="a file of another library")
     parser.add_argument("directory", type=Path, metavar="FOLDER", help="the agent's folder, which is written")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="what the model was trained with; see below")
@@ -720,14 +728,14 @@ def _call(module: str, function: str, *arguments: Any) -> Any:
 def _header(arguments: list[str]) -> int:
     from bbrgym.baselines.controller_file import HEADER
 
-    OptionParser("header").parse_args(arguments)
+    _parser("header").parse_args(arguments)
     print(HEADER)
     return 0
 
 
 def _server_parser(command: str, port: int) -> OptionParser:
     """Return the parser of a command that serves what a folder's runs/ has."""
-    parser = OptionParser(command)
+    parser = _parser(command)
     parser.add_argument("--port", type=int, default=port, metavar="N", help="TCP port on this machine")
     parser.add_argument("--root", type=Path, default=Path(), metavar="FOLDER", help="folder that has runs/")
     return parser
@@ -820,7 +828,7 @@ def help_text(name: str, arguments: Sequence[str] = ()) -> str:
     lines = [*wrap(f"bbrgym {name}: {command.summary}"), "", *wrap(command.text)]
     if command.parser is None:
         lines += examples  # first, because they are what most readers want
-    if command.parser is not None:
+    else:
         parser = command.parser()
         parser.description = "\n".join(lines)
         if command.has_output_options:
@@ -836,11 +844,11 @@ def help_text(name: str, arguments: Sequence[str] = ()) -> str:
         lines += ["", command.details()]
     if settings := _settings(command, arguments):
         lines += ["", "settings (key=value):", *name_table(settings)]
-    if command.parser is None and command.has_output_options:
-        lines += ["", "options:", *name_table(OPTIONS.items())]
     if command.parser is not None:
-        lines += examples
-    if command.groups and command.parser is None:
+        return "\n".join([*lines, *examples])
+    if command.has_output_options:
+        lines += ["", "options:", *name_table(OPTIONS.items())]
+    if command.groups:
         lines += [
             "",
             *wrap(
@@ -1107,7 +1115,7 @@ COMMANDS: dict[str, Command] = {
         _header,
         "A C file that defines what bbrgym_controller.h describes is a controller (docs/score.md). It is compiled with "
         'cc -I"$(dirname "$(bbrgym header)")".',
-        parser=partial(OptionParser, "header"),
+        parser=partial(_parser, "header"),
     ),
     "ns3": Command(
         "act as an ns3-gym simulation, for any agent that speaks its protocol",

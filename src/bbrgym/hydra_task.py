@@ -116,9 +116,8 @@ class Task:
             raise_if_interrupted()
             if has_no_reader(error):
                 raise SystemExit(NO_READER) from error
-            if (
-                is_job or self.is_debugged or not isinstance(error, _explained())
-            ):  # that of a job comes after the other jobs
+            is_text_enough = isinstance(error, _explained()) and not self.is_debugged
+            if is_job or not is_text_enough:  # that of a job comes after the other jobs
                 raise
             print(f"bbrgym: {_text(error)}", file=sys.stderr)
             raise SystemExit(1) from error

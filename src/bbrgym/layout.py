@@ -45,7 +45,7 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return lines of cells in columns: the first one aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
-    for row in rows:
-        first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        lines.append("  ".join([first.strip().ljust(widths[0]), *others]).rstrip())
+    for first, *others in rows:
+        aligned = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        lines.append("  ".join([first.ljust(widths[0]), *aligned]).rstrip())
     return lines

@@ -98,7 +98,7 @@ def run_simulate(arguments: list[str]) -> int:
     with announcing(f"the engine {options.engine}"):
         trace = simulate(scenario, engine=options.engine, seed=options.seed, step_ms=options.step)
     summary = trace.summary(after_s=options.after)
-    lines = [*wrap(f"{_sentence(trace, options.after)}"), "", *table(summary, names), "", *wrap(link_text(summary))]
+    lines = [*wrap(_sentence(trace, options.after)), "", *table(summary, names), "", *wrap(link_text(summary))]
     if options.plot is not None:
         figure = over_time(
             {"": trace},
@@ -161,7 +161,7 @@ def _fields(settings: Sequence[str]) -> dict[str, Any]:
     except (OmegaConfBaseException, YAMLError) as error:
         raise ValueError(f"{' '.join(settings)}: {error}") from error
     assert isinstance(plain, dict)
-    return _known({str(key): value for key, value in plain.items()}, (*_OF_SCENARIO, *_OF_FLOWS))
+    return _known(plain, (*_OF_SCENARIO, *_OF_FLOWS))
 
 
 def _known(fields: Any, known: Sequence[str]) -> dict[str, Any]:

@@ -22,9 +22,6 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from bbrgym.agents.callbacks import STOP
-from bbrgym.agents.sweep import job_overrides
-from bbrgym.agents.tracking import read_metrics
 from bbrgym.checks import check_integer, check_name, check_number
 from bbrgym.cores import available_cores
 from bbrgym.extras import require
@@ -265,6 +262,10 @@ class OptunaSweeper(Sweeper):
 
 def _watch(sweep_dir: Path, trials: Mapping[tuple[str, ...], Trial], has_ended: threading.Event) -> None:
     """Report each evaluation of trainings, by their overrides, to their trials until they have ended."""
+    from bbrgym.agents.callbacks import STOP  # here, since every command with Hydra imports its plug-ins
+    from bbrgym.agents.sweep import job_overrides
+    from bbrgym.agents.tracking import read_metrics
+
     reported = dict.fromkeys(trials, -1)
     while not has_ended.wait(WATCH_S):
         for directory in (path.parent for path in sweep_dir.glob("*/run.json")):
