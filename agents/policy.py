@@ -109,6 +109,31 @@ class Agent:
             raise ValueError(f"{len(seen)} observations after {len(self._state)}: reset between episodes")
         return self.compiled.forward(seen, self._state)
 
+    def states(self, observations: npt.ArrayLike) -> Array:
+        """Return what a recurrent agent remembers after each of T observations of N flows, from a new episode on.
+
+        It is what decides the actions of `predict`, to the last bit. What the agent itself remembers stays as it is.
+
+        Args:
+            observations: shape (T, N, length of an observation).
+
+        Returns:
+            Hidden and cell state of each LSTM layer in turn, shape (T, N, size), float32; size 0 without an LSTM.
+
+        Raises:
+            ValueError: another shape, or it is a scripted agent, which has no network.
+        """
+        compiled = self.compiled
+        seen = np.ascontiguousarray(observations, dtype=np.float32)
+        if seen.ndim != 3 or seen.shape[2] != self.network.inputs:
+            raise ValueError(f"observations must have the shape (T, N, {self.network.inputs}), got {seen.shape}")
+        state = np.zeros((seen.shape[1], compiled.state_size), np.float32)
+        states = np.empty((len(seen), *state.shape), np.float32)
+        for step, observation in enumerate(seen):
+            compiled.forward(observation, state)
+            states[step] = state
+        return states
+
     @cached_property
     def compiled(self) -> PolicyNetwork:
         """The network in C++, the code that runs it in the engines too.

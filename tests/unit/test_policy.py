@@ -18,7 +18,7 @@ from policies import FIXED, PINNED, ByHand, careful_agent, make_agent, networks
 
 from bbrgym import Flow, Scenario, Trace, _controllers, _native, make_engine, simulate
 from bbrgym import _testing as cc
-from bbrgym.agents.policy import Agent, load_agent
+from bbrgym.agents.policy import Agent, load_agent, scripted_agent
 from bbrgym.baselines.policy_file import MODELS, REFERENCE
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.envs.columns import FLOW_COLUMNS
@@ -55,6 +55,31 @@ class TestNetwork:
         for x in [*np.linspace(-12, 12, 4001).tolist(), 1e-30, -1e30, math.inf]:
             found = network.forward(np.array([[x]], np.float32), np.zeros((1, 0), np.float32))
             np.testing.assert_allclose(found, np.tanh([[x, 2 * x]]), rtol=2e-7, atol=1e-8)
+
+    def test_states_are_what_the_actions_are_made_of(self) -> None:
+        agent = make_agent(widths=(), lstm=(5, 3), has_skip=True, scale=0.3)
+        seen = np.random.default_rng(1).normal(size=(7, 4, agent.network.inputs)).astype(np.float32)
+        expected = [agent.predict(observations) for observations in seen]
+        states = agent.states(seen)
+        assert (states.shape, states.dtype) == ((7, 4, 2 * (5 + 3)), np.float32)
+        ((weight, bias),) = agent.network.layers
+        assert agent.network.skip is not None
+        hidden = states[..., 10:13]  # of the last layer; before it are the first one's hidden and cell state
+        actions = hidden @ weight.T + bias + seen @ agent.network.skip.T
+        np.testing.assert_allclose(actions.clip(-1, 1), expected, atol=1e-6)
+        # What it remembers itself is as it was.
+        twin = make_agent(widths=(), lstm=(5, 3), has_skip=True, scale=0.3)
+        for observations in seen:
+            twin.predict(observations)
+        np.testing.assert_array_equal(agent.predict(seen[0]), twin.predict(seen[0]))
+
+    def test_states_of_a_policy_without_a_memory_are_empty_and_bad_observations_are_refused(self) -> None:
+        agent = make_agent()
+        assert agent.states(np.zeros((3, 2, agent.network.inputs))).shape == (3, 2, 0)
+        with pytest.raises(ValueError, match=r"observations must have the shape \(T, N, \d+\), got \(2, 1\)"):
+            agent.states(np.zeros((2, 1)))
+        with pytest.raises(ValueError, match="has no network"):
+            scripted_agent("backlog").states(np.zeros((3, 2, 1)))
 
     def test_how_often_it_decides(self) -> None:
         fixed = make_agent(env={"step_ms": 12.5, "step_rtts": None}).to_bytes()
