@@ -5,6 +5,7 @@
     python -m studies queues --measure --write         measure what is left, then write the page
     python -m studies all --measure --write            the same for all, the short ones first
     python -m studies newcomer --measure --only "sac 1"    measure only the jobs whose name contains this text
+    python -m studies memory --measure --write --agent runs/train/NAME    of another policy; its page is in runs/studies
 
 Results are kept as they come, so the same command resumes. One that other code has made is kept until it is measured
 again. A study that fails does not keep the others from running.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
@@ -30,13 +32,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="a study, or `all`")
     parser.add_argument("--measure", action="store_true", help="first measure what is left")
     parser.add_argument("--only", default="", metavar="TEXT", help="measure only the jobs whose name contains this")
+    parser.add_argument(
+        "--agent",
+        type=Path,
+        metavar="FOLDER",
+        help="of this agent instead of the shipped policy, if the study is of one",
+    )
     parser.add_argument("--write", action="store_true", help="write the page instead of printing it")
     options = parser.parse_args(arguments)
     if options.only and not options.measure:
         parser.error("--only is for --measure: it chooses what is measured")
+    if options.agent is not None and options.names in ([], ["all"]):
+        parser.error("--agent is for studies that are named")
     try:
-        studies = [Study(name) for name in (names() if options.names in ([], ["all"]) else options.names)]
-    except ValueError as error:
+        chosen = names() if options.names in ([], ["all"]) else options.names
+        studies = [Study(name, agent=options.agent) for name in chosen]
+    except (FileNotFoundError, ValueError) as error:
         parser.error(str(error))
     studies.sort(key=lambda study: study.settings.minutes)
     if not options.names:

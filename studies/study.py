@@ -9,6 +9,9 @@ which the page's front matter names, or a module `studies/<name>.py` with three 
                                         returns the address of a figure
     further(results), parts(results, figure)    only in some: `Further`, `Parts`
 
+or, if it is about one agent, a function `of_agent(folder)` that returns an object with these; the shipped policy is the
+agent, or the one of `--agent`.
+
 `studies.experiments` has the names that the page of an experiment uses. Every page can use `table`, `cell`, and
 `kept`, a sentence that links to the results. The front matter has the fields of `FrontMatter`. Results are kept beside
 the page, in docs/results/<name>/runs.parquet.
@@ -27,6 +30,7 @@ import jinja2
 import yaml
 from rich.console import Console
 
+from bbrgym.baselines.policy_file import REFERENCE, find_policy
 from bbrgym.benchmark.ledger import Entry, Job, ParquetLedger, Rows, measure, unmeasured
 from bbrgym.checks import check_integer, check_name, check_number, read_record
 from bbrgym.files import write_text
@@ -37,6 +41,8 @@ from studies.experiments import MeasuredExperiment
 FOLDER: Final = Path(__file__).parent
 SUFFIX: Final = ".md.j2"
 FENCE: Final = "---\n"
+OF_AGENTS: Final = Path("runs/studies")
+"""Where pages about other agents than the shipped policy are."""
 
 
 @dataclass(frozen=True)
@@ -85,30 +91,55 @@ Parts = Callable[[Mapping[str, Rows], page.AddFigure], Mapping[str, Mapping[str,
 """A function `parts(results, figure)` of a module returns the names of further pages, and the names that each uses."""
 
 
+OfAgent = Callable[[Path], Measured]
+"""A function `of_agent(folder)` of a module returns what the study measures of the agent in this folder."""
+
+
 class Study:
     """A study by its name.
 
+    Args:
+        name: its name.
+        folder: where its page's template is.
+        pages: where its page and its results are; None is docs/results, or `OF_AGENTS` with an `agent`.
+        agent: the folder of the agent that it is about; None is the shipped policy.
+
     Raises:
-        ValueError: there is no such study, or its page has no valid front matter.
+        ValueError: there is no such study, its page has no valid front matter, or it is not about an agent.
+        FileNotFoundError: there is no such agent.
     """
 
-    def __init__(self, name: str, folder: Path = FOLDER, pages: Path = page.RESULTS) -> None:
+    def __init__(self, name: str, folder: Path = FOLDER, pages: Path | None = None, agent: Path | None = None) -> None:
         check_name("study", name, names(folder))
         self.name = name
         self._folder = folder
+        self._agent = REFERENCE if agent is None else find_policy(agent)
+        pages = pages or (page.RESULTS if agent is None else OF_AGENTS)
         self.page = pages / f"{name}.md"
         self.ledger = ParquetLedger(pages / name / "runs.parquet")
         _, front, self._template = (folder / f"{name}{SUFFIX}").read_text(encoding="utf-8").split(FENCE, 2)
         self.settings = read_record(FrontMatter, f"the front matter of {name}{SUFFIX}", yaml.safe_load(front))
+        if agent is not None and (self.settings.experiment is not None or self._of_agent is None):
+            raise ValueError(f"the study {name!r} is not about one agent, so it takes no --agent")
 
     @cached_property
     def measured(self) -> Measured:
         """What it measures."""
         if self.settings.experiment is not None:
             return MeasuredExperiment(self.settings.experiment, self.settings.overrides)
-        module: Any = importlib.import_module(f"studies.{self.name}")
-        measured: Measured = module
+        if self._of_agent is not None:
+            return self._of_agent(self._agent)
+        measured: Measured = self._module
         return measured
+
+    @property
+    def _module(self) -> Any:
+        return importlib.import_module(f"studies.{self.name}")
+
+    @property
+    def _of_agent(self) -> OfAgent | None:
+        found: OfAgent | None = getattr(self._module, "of_agent", None)
+        return found
 
     @property
     def jobs(self) -> Sequence[Job]:

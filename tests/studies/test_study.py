@@ -81,7 +81,7 @@ def test_a_page_can_be_made_of_results_of_other_code_and_the_command_says_so(
     other = squares((2, 3), code="b")
     assert len(other.left()) == 2
     assert other.render() == "# Squares\n\n4, 9\n"
-    monkeypatch.setattr(command, "Study", lambda name: other)
+    monkeypatch.setattr(command, "Study", lambda name, agent: other)
     assert command.main(["squares"]) == 0
     printed = capsys.readouterr()
     assert printed.out == "# Squares\n\n4, 9\n"
@@ -95,7 +95,7 @@ def test_a_failed_job_keeps_the_others_and_fails_the_command(
     with pytest.raises(EngineError, match=r"1 of 2 jobs failed.*-3: ValueError: negative"):
         made.measure(QUIET)
     assert [job.name for job in made.left()] == ["-3"]
-    monkeypatch.setattr(command, "Study", lambda name: made)
+    monkeypatch.setattr(command, "Study", lambda name, agent: made)
     assert command.main(["squares", "--measure", "--write"]) == 1
     assert not made.page.exists()
 
@@ -148,7 +148,7 @@ def test_only_jobs_with_a_text_in_their_name_are_measured(
     squares: Callable[..., Study], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = squares((12, 25, 32), template=TEMPLATE.replace("1\n", "1\nis_partial: true\n", 1))
-    monkeypatch.setattr(command, "Study", lambda name: made)
+    monkeypatch.setattr(command, "Study", lambda name, agent: made)
     assert command.main(["squares", "--measure", "--only", "2"]) == 0
     assert command.main(["squares", "--measure", "--only", "32"]) == 0
     assert [job.name for job in made.left()] == []
@@ -163,7 +163,7 @@ def test_a_text_that_no_job_has_is_refused_and_so_is_one_that_measures_nothing(
     squares: Callable[..., Study], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = squares((2, 3))
-    monkeypatch.setattr(command, "Study", lambda name: made)
+    monkeypatch.setattr(command, "Study", lambda name, agent: made)
     assert command.main(["squares", "--measure", "--only", "sac 1"]) == 1
     assert "no job has 'sac 1' in its name; the first of 2 jobs: '2', '3'" in capsys.readouterr().err
     with pytest.raises(SystemExit):
