@@ -1,9 +1,9 @@
 """Compare the shipped policy with what is simple.
 
 In scenarios of its training distribution that no training drew, all agent flows run the policy, a constant backlog, the
-rule, the hand-made controller, a published algorithm, or a copy of the policy that a person can read
-(`studies.reading`). The constant is the best of a grid in other scenarios of the same distribution; the oracle is the
-best of the grid in each scenario.
+rule, the hand-made controller, a policy of few weights, a published algorithm, or a copy of the policy that a person
+can read (`studies.reading`). The constant is the best of a grid in other scenarios of the same distribution; the oracle
+is the best of the grid in each scenario.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from bbrgym.agents.policy import Agent, load_agent, scripted_agent
 from bbrgym.baselines import registry
-from bbrgym.baselines.policy_file import REFERENCE
+from bbrgym.baselines.policy_file import REFERENCE, read_policy
 from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.ledger import Job, Rows
 from bbrgym.benchmark.score import CONSTANT as FIXED
@@ -50,6 +50,11 @@ STEP_MS: Final = 100.0
 """Time between decisions of the rule, as of the policy."""
 
 POLICY, HAND_MADE, RULE, CONSTANT, ORACLE = "policy", "bbr-backlog", "rule", "constant", "oracle constant"
+SMALL: Final = "linear"
+"""The policy in `SMALL_FOLDER`: 16 weights, evolved in 80 s on plain paths alone."""
+SMALL_FOLDER: Final = REFERENCE.with_name("linear")
+YARDSTICK: Final = "best of all yardsticks"
+"""In each scenario the best of all but the policy, the oracle too."""
 IN_PYTHON: Final = "policy in Python"
 """The policy as its copies drive."""
 BY_HAND: Final[dict[str, dict[str, Any]]] = {HAND_MADE: {"algorithm": HAND_MADE}, RULE: {"driver": RULE}}
@@ -85,7 +90,9 @@ class FairPower:
     @property
     def code(self) -> str:
         """The hash of what decides its result."""
-        decides = [self.scenario.to_dict(), dict(self.flow), self.seed, WARMUP, *_decides(_runs(self.flow))]
+        # A policy's folder is another in each checkout.
+        flow = {name: value for name, value in self.flow.items() if name != "policy"}
+        decides = [self.scenario.to_dict(), flow, self.seed, WARMUP, *_decides(_runs(self.flow))]
         return code_hash("native", also=json.dumps(decides))
 
 
@@ -102,12 +109,25 @@ class Reading:
         return code_hash("native", also=json.dumps([scenarios, *_decides(ALL)]))
 
 
+@dataclass(frozen=True)
+class Behaviour:
+    """What flows of the policy have when something happens (`reading.events`)."""
+
+    name: str = "behaviour"
+
+    @property
+    def code(self) -> str:
+        """The hash of what decides its result."""
+        decides = [[event.scenario.to_dict(), list(event.spans_s)] for event in reading.events().values()]
+        return code_hash("native", also=json.dumps([decides, *_decides(POLICY)]))
+
+
 def jobs() -> Sequence[Job]:
     """Return what is measured in both draws of scenarios."""
     constants = {constant(packets): fixed(packets) for packets in PACKETS}
     drivers = {name: {"driver": name} for name in (IN_PYTHON, *COPIES)}
     judged = {**constants, **competitors(), **drivers}
-    return [*runs("chooses", constants), *runs("judges", judged), Reading()]
+    return [*runs("chooses", constants), *runs("judges", judged), Reading(), Behaviour()]
 
 
 def runs(role: str, flows: Mapping[str, Mapping[str, Any]]) -> list[FairPower]:
@@ -120,10 +140,12 @@ def runs(role: str, flows: Mapping[str, Mapping[str, Any]]) -> list[FairPower]:
     ]
 
 
-def work(job: FairPower | Reading) -> Rows:
-    """Simulate a scenario, or read the copies."""
+def work(job: FairPower | Reading | Behaviour) -> Rows:
+    """Simulate a scenario or what may happen, or read the copies."""
     if isinstance(job, FairPower):
         return [{"fair_power": fair_power(job.scenario, job.flow, job.seed)}]
+    if isinstance(job, Behaviour):
+        return reading.happened()
     return reading.described(_copies(), *_decisions(), reading.inputs(_reference()))
 
 
@@ -146,7 +168,7 @@ def _driver(name: str, scenario: Scenario) -> Policy:
 
 
 def _runs(flow: Mapping[str, Any]) -> str:
-    runs: str = flow.get("driver") or flow["algorithm"]
+    runs: str = flow.get("policy") or flow.get("driver") or flow["algorithm"]
     return runs
 
 
@@ -157,6 +179,8 @@ def _decides(runs: str) -> list[Any]:
         return [_rule().content_hash]
     if runs in (POLICY, IN_PYTHON):
         return [_reference().content_hash]
+    if runs == str(SMALL_FOLDER):
+        return [read_policy(SMALL_FOLDER).content_hash]
     return [_reference().content_hash, CHOOSES, READ, SIZES, LEAVES] if runs in COPIES else []
 
 
@@ -190,7 +214,8 @@ def draw(seed: int, count: int) -> Sequence[Scenario]:
 def competitors() -> dict[str, dict[str, Any]]:
     """Return what flows run, by name; the constants of the grid are not among them."""
     published = {name: {"algorithm": name} for name in PUBLISHED}
-    return {POLICY: {"algorithm": POLICY}, **BY_HAND, **published}
+    small = {"algorithm": POLICY, "policy": str(SMALL_FOLDER)}
+    return {POLICY: {"algorithm": POLICY}, **BY_HAND, SMALL: small, **published}
 
 
 def fixed(packets: float) -> dict[str, Any]:
@@ -230,6 +255,7 @@ def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, ob
         "above_hand_made": int((policy > found[HAND_MADE]).sum()),
         "worst": f"{policy.min():.2f}",
         "comparison": comparison(found, constant(best)),
+        "small_weights": sum(array.size for array in read_policy(SMALL_FOLDER).network.to_arrays().values()),
         "decisions": int(copies[ALL]["decisions"]),
         "read": READ,
         "copies": copies_table(copies, means),
@@ -238,6 +264,7 @@ def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, ob
         "tree_title": TREE,
         "actions": reading.ACTIONS,
         "tree": copies[TREE]["tree"],
+        "happened": reading.happened_table(results[Behaviour().name]),
         "behaviour": figure("behaviour", reading.behaviour),
     }
 
@@ -248,14 +275,21 @@ def best_of(found: Mapping[str, Powers]) -> Powers:
     return highest
 
 
+def yardstick(found: Mapping[str, Powers]) -> Powers:
+    """Return the fair power of the best of all but the policy in each scenario; the oracle counts."""
+    highest: Powers = np.max([powers for name, powers in found.items() if name != POLICY], axis=0)
+    return highest
+
+
 def comparison(found: Mapping[str, Powers], best: str) -> str:
     """Return the table: one row per competitor, one column per kind of scenarios; `best` is the constant's name."""
     families = np.array([family(scenario) for scenario in draw(JUDGES, COUNT)])
     names = [*FAMILIES, UNEVEN, MOVING]
     published = max(PUBLISHED, key=lambda name: float(found[name].mean()))
-    highest, rows = best_of(found), []
-    for name in dict.fromkeys([POLICY, HAND_MADE, RULE, best, ORACLE, published, "bbr", "bbr3", "cubic"]):
-        powers = found[name]
+    highest, of_all, rows = best_of(found), yardstick(found), []
+    simple = [HAND_MADE, RULE, SMALL, best, ORACLE, YARDSTICK]
+    for name in dict.fromkeys([POLICY, *simple, published, "bbr", "bbr3", "cubic"]):
+        powers = of_all if name == YARDSTICK else found[name]
         low, high = bootstrap_interval(powers, np.mean)
         rows.append(
             [
@@ -263,11 +297,19 @@ def comparison(found: Mapping[str, Powers], best: str) -> str:
                 f"{powers.mean():.3f} [{low:.3f} {high:.3f}]",
                 f"{interquartile_mean(powers):.3f}",
                 *(f"{powers[families == of].mean():.3f}" for of in names),
+                f"{np.divide(powers, of_all, out=np.zeros_like(powers), where=of_all > 0).mean():.3f}",
                 str(int((highest - powers > BEHIND).sum())),
             ]
         )
     kinds = [f"{of} ({(families == of).sum()})" for of in names]
-    headings = ["", "mean [95 %]", "interquartile mean", *kinds, f"more than {BEHIND} behind the best"]
+    headings = [
+        "",
+        "mean [95 %]",
+        "interquartile mean",
+        *kinds,
+        f"of the {YARDSTICK}",
+        f"more than {BEHIND} behind the best",
+    ]
     return page.table(headings, rows, range(1, len(headings)))
 
 

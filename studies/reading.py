@@ -8,7 +8,7 @@ least squares, on few features (each the one that lowers the error most) or on a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,10 +20,11 @@ from sklearn.tree import DecisionTreeRegressor, export_text
 from bbrgym.agents.policy import Agent
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.plots import over_time
+from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.episode import policy_of
 from bbrgym.envs.observation import FEATURES
 from bbrgym.envs.scenario import Flow, Scenario
-from bbrgym.envs.trace import Policy, simulate
+from bbrgym.envs.trace import Policy, Trace, simulate
 from studies import page
 
 SIZES: Final = (2, 3, 4, 6, 8)
@@ -76,6 +77,7 @@ def decisions(agent: Agent, scenarios: Sequence[Scenario]) -> tuple[Values, Valu
         return actions
 
     for seed, scenario in enumerate(scenarios, start=1):
+        agent.reset()
         simulate(
             scenario,
             "native",
@@ -150,22 +152,90 @@ def inputs(agent: Agent) -> list[str]:
     return [name + suffix for suffix in [*ago, ""] for name in features]
 
 
-def events() -> dict[str, Scenario]:
-    """Return a scenario for each thing that may happen to a flow, by its name."""
+@dataclass(frozen=True)
+class Event:
+    """Something that may happen to a flow of the shipped policy.
+
+    Attributes:
+        scenario: what is simulated.
+        spans_s: from when to when the page says what the flows have, in s.
+    """
+
+    scenario: Scenario
+    spans_s: Sequence[tuple[float, float]]
+
+
+def events() -> dict[str, Event]:
+    """Return what may happen to a flow, by its name."""
     plain: dict[str, Any] = {"rate_mbps": 20.0, "buffer_bdp": 4.0, "duration_s": 40.0}
 
     def flow(**fields: Any) -> Flow:
         return Flow("policy", **{"rtt_ms": 40.0, "jitter_ms": 0.5, **fields})
 
+    pair = (Flow("policy", rtt_ms=10.0), Flow("policy", rtt_ms=50.0))
+    comes = flow(start_s=10.0, stop_s=25.0)
+    before_and_after = ((5.0, 15.0), (15.0, 25.0), (30.0, 40.0))
     return {
-        "a flow joins and leaves": Scenario(**plain, flows=(flow(), flow(start_s=10.0, stop_s=25.0))),
-        "the path becomes longer": Scenario(**plain, flows=(flow(rtt_schedule=((15.0, 80.0),)),)),
-        "jitter": Scenario(**plain, flows=(flow(jitter_ms=20.0),)),
-        "the link becomes slower": Scenario(**plain, rate_schedule=((15.0, 5.0),), flows=(flow(),)),
+        "the duel: RTTs of 10 and 50 ms": Event(Scenario(**{**plain, "buffer_bdp": 5.0}, flows=pair), [(10.0, 40.0)]),
+        "a flow joins and leaves": Event(
+            Scenario(**plain, flows=(flow(), comes)), [(5.0, 10.0), (15.0, 25.0), (30.0, 40.0)]
+        ),
+        "the path becomes longer": Event(
+            Scenario(**plain, flows=(flow(rtt_schedule=((15.0, 80.0),)),)), before_and_after
+        ),
+        "jitter": Event(Scenario(**plain, flows=(flow(jitter_ms=20.0),)), [(10.0, 40.0)]),
+        "the link becomes slower": Event(
+            Scenario(**plain, rate_schedule=((15.0, 5.0),), flows=(flow(),)), before_and_after
+        ),
     }
+
+
+def happened() -> Rows:
+    """Return what the flows have in each span of each of `events`: means, and the median of the packets."""
+    return [
+        {"event": name, "from_s": from_s, "to_s": to_s, **_within(trace, from_s, to_s)}
+        for name, trace in _traces().items()
+        for from_s, to_s in events()[name].spans_s
+    ]
+
+
+def _traces() -> dict[str, Trace]:
+    return {name: simulate(event.scenario, "native", 1, 100.0) for name, event in events().items()}
+
+
+def _within(trace: Trace, from_s: float, to_s: float) -> dict[str, Any]:
+    """Return what the flows of a run have between two times."""
+    steps = int(np.searchsorted(trace.time_s, to_s + 1e-9))
+    until = replace(trace, time_s=trace.time_s[:steps], flows=trace.flows[:steps], link=trace.link[:steps])
+    summary = until.summary(after_s=from_s)
+    gains, bdp_packets = (until.flows[..., FLOW_COLUMNS.index(name)] for name in ("cwnd_gain", "bdp_packets"))
+    packets = ((gains - 1.0) * bdp_packets)[until.time_s > from_s + 1e-9]
+    active = [index for index, flow in enumerate(summary.flows) if flow.active_s > 0]
+    return {
+        "throughputs_mbps": [summary.flows[index].throughput_mbps for index in active],
+        "utilisation": summary.link.utilisation,
+        "queue_ms": summary.link.queue_mean_ms,
+        "packets": [float(np.nanmedian(packets[:, index])) for index in active],
+    }
+
+
+def happened_table(rows: Rows) -> str:
+    """Return the table of `happened`."""
+    lines = [
+        [
+            row["event"],
+            f"{row['from_s']:g} to {row['to_s']:g}",
+            " and ".join(f"{rate:.1f}" for rate in row["throughputs_mbps"]),
+            f"{row['utilisation']:.0%}",
+            f"{row['queue_ms']:.1f}",
+            " and ".join(f"{packets:.1f}" for packets in row["packets"]),
+        ]
+        for row in rows
+    ]
+    headings = ["", "time, s", "throughput, Mbit/s", "utilisation", "queue, ms", "packets above one BDP, median"]
+    return page.table(headings, lines, range(1, len(headings)))
 
 
 def behaviour() -> Figure:
     """Draw throughput, RTT and cwnd_gain over time in each of `events`."""
-    traces = {name: simulate(scenario, "native", 1, 100.0) for name, scenario in events().items()}
-    return over_time(traces, ("throughput_mbps", "rtt_mean_ms", "cwnd_gain"))
+    return over_time(_traces(), ("throughput_mbps", "rtt_mean_ms", "cwnd_gain"))

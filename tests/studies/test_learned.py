@@ -1,16 +1,19 @@
 """The study of what the shipped policy learned: its jobs, and what its page says of their results."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from policies import make_agent
 
 from bbrgym.agents.policy import load_agent
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.envs.scenario import Flow, Scenario
 from studies import learned
-from studies.learned import FairPower, Reading
+from studies.learned import Behaviour, FairPower, Reading
 from studies.reading import ALL, COPIES, LINEAR, TREE
 
 SCENARIO = Scenario(rate_mbps=5.0, duration_s=4.0, flows=(Flow("agent"), Flow("cubic", start_s=1.0)))
@@ -49,6 +52,36 @@ def test_another_policy_is_measured_again_with_its_copies(fresh: None, monkeypat
     assert code({"algorithm": "cubic"}) == cubic
 
 
+def test_the_hash_of_the_small_policy_is_of_its_weights_wherever_it_is(
+    fresh: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def code_of_small() -> str:
+        learned._decides.cache_clear()
+        return code(learned.competitors()[learned.SMALL])
+
+    there = code_of_small()
+    monkeypatch.setattr(learned, "SMALL_FOLDER", shutil.copytree(learned.SMALL_FOLDER, tmp_path / "copy"))
+    assert code_of_small() == there
+    make_agent().save(tmp_path / "copy")
+    assert code_of_small() != there
+
+
+def test_the_small_policy_drives_its_flows() -> None:
+    flows = learned.competitors()
+    powers = {name: learned.fair_power(SCENARIO, flows[name], 1) for name in (learned.POLICY, learned.SMALL)}
+    assert 0 < powers[learned.SMALL] != powers[learned.POLICY]
+
+
+def test_what_the_policy_does_is_measured_again_with_another_policy(
+    fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Behaviour().code
+    other = make_agent()
+    monkeypatch.setattr(learned, "_reference", lambda: other)
+    learned._decides.cache_clear()
+    assert Behaviour().code != before
+
+
 def test_more_leaves_read_the_copies_again(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     reading, driven = Reading().code, code({"driver": TREE})
     monkeypatch.setattr(learned, "LEAVES", 17)
@@ -75,6 +108,7 @@ def test_the_page_compares_the_policy_with_what_is_simple(monkeypatch: pytest.Mo
         "judges/policy": [0.6, 0.25, 0.8],
         "judges/bbr-backlog": [0.61, 0.2, 0.2],
         "judges/vegas": [0.5, 0.45, 0.45],
+        "judges/linear": [0.2, 0.2, 0.3],
         f"judges/{LINEAR[3]}": [0.7, 0.7, 0.7],
     }
     jobs = [job for job in learned.jobs() if isinstance(job, FairPower)]
@@ -84,6 +118,8 @@ def test_the_page_compares_the_policy_with_what_is_simple(monkeypatch: pytest.Mo
         results[job.name] = [{"fair_power": reached.get(of, [0.1, 0.1, 0.1])[int(number) - 1]}]
     copy = {"decisions": 7.0, "explained": 0.5, "inputs": ["log_bdp"], "weights": [[0.1], [0.2]], "bias": [0.0, 1.0]}
     results["copies"] = [{**copy, "copy": name, "tree": "|--- leaf"} for name in COPIES]
+    span = {"event": "jitter", "from_s": 10.0, "to_s": 40.0, "utilisation": 0.5, "queue_ms": 1.25}
+    results["behaviour"] = [{**span, "throughputs_mbps": [4.0, 5.5], "packets": [2.0, 3.0]}]
     shown = learned.view(results, lambda name, draw: name)
     assert (shown["best"], shown["above_constant"], shown["above_hand_made"], shown["worst"]) == (1, 2, 2, "0.25")
     rows = {row.split(" | ")[0]: row for row in str(shown["comparison"]).splitlines()}
@@ -92,6 +128,12 @@ def test_the_page_compares_the_policy_with_what_is_simple(monkeypatch: pytest.Mo
     assert "0.400 [" in rows["| constant, 4 packets"]
     assert "| vegas" in rows
     assert rows["| policy"].endswith("| 1 |")
+    assert "0.233 [" in rows["| linear"]
+    # In each scenario the best of all but the policy, here with the constant of 6 packets: 0.9, 0.5 and 0.45.
+    assert rows[f"| {learned.YARDSTICK}"].split(" | ")[1].startswith("0.617 [")
+    assert rows["| policy"].split(" | ")[-2] == f"{(0.6 / 0.9 + 0.25 / 0.5 + 0.8 / 0.45) / 3:.3f}"
+    assert "| jitter | 10 to 40 | 4.0 and 5.5 | 50% | 1.2 | 2.0 and 3.0 |" in str(shown["happened"])
+    assert shown["small_weights"] == 16
     assert (shown["smallest"], shown["decisions"], shown["tree"]) == (LINEAR[3], 7, "|--- leaf")
     assert "| linear, all 1 features | 0.50 | 0.100 |" in str(shown["copies"])
     assert ALL not in str(shown["copies"])

@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
+from policies import make_agent
 
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.envs.trace import simulate
 from studies import reading
 
 
@@ -35,6 +37,21 @@ def test_decisions_are_those_of_the_policy(agent: Agent) -> None:
     np.testing.assert_array_equal(agent.predict(seen[:1]), actions[:1])
 
 
+def test_a_policy_with_memory_begins_each_scenario_anew() -> None:
+    agent = make_agent(widths=(), lstm=(4,), observation={"features": ["log_bdp", "log_min_rtt", "is_probe_bw"]})
+    scenarios = [
+        agent.spec.action.on(Scenario(rate_mbps=rate, duration_s=4.0, flows=(Flow("agent"),) * flows))
+        for rate, flows in ((5.0, 1), (9.0, 2), (5.0, 1))
+    ]
+    seen, actions = reading.decisions(agent, scenarios)
+    (seen_first, actions_first), (seen_second, actions_second) = (
+        reading.decisions(agent, part) for part in (scenarios[:1], scenarios[:2])
+    )
+    np.testing.assert_array_equal(actions[: len(actions_first)], actions_first)
+    np.testing.assert_array_equal(seen[: len(seen_second)], seen_second)
+    assert len(actions) > len(actions_second) > len(actions_first) == len(seen_first) > 0
+
+
 def test_a_copy_is_described_by_its_weights_or_by_its_tree() -> None:
     seen = np.random.default_rng(1).standard_normal((300, 9)).astype(np.float32)
     actions = np.float32([0.5, -0.25]) * seen[:, [4, 4]]
@@ -48,6 +65,24 @@ def test_a_copy_is_described_by_its_weights_or_by_its_tree() -> None:
     assert rows[reading.TREE]["tree"].startswith(f"|--- {names[4]} <=")
 
 
-def test_every_event_is_one_of_the_policys() -> None:
-    for scenario in reading.events().values():
-        assert {flow.algorithm for flow in scenario.flows} == {"policy"}
+def test_what_happened_is_said_of_flows_of_the_policy_in_time_order() -> None:
+    events = reading.events()
+    for event in events.values():
+        assert {flow.algorithm for flow in event.scenario.flows} == {"policy"}
+        edges = [edge for span in event.spans_s for edge in span]
+        assert edges == sorted(edges)
+        assert edges[-1] <= event.scenario.duration_s
+
+
+def test_what_happened_is_of_its_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    flows = (Flow("policy", rtt_ms=20.0), Flow("policy", rtt_ms=20.0, start_s=4.0))
+    scenario = Scenario(rate_mbps=8.0, duration_s=8.0, flows=flows)
+    event = reading.Event(scenario, [(2.0, 4.0), (6.0, 8.0)])
+    monkeypatch.setattr(reading, "events", lambda: {"joins": event})
+    alone, both = reading.happened()
+    assert alone["throughputs_mbps"] == [pytest.approx(8.0 * 1000 / 1040, rel=0.05)]
+    trace = simulate(scenario, "native", 1, 100.0)
+    assert both["throughputs_mbps"] == [flow.throughput_mbps for flow in trace.summary(after_s=6.0).flows]
+    assert len(both["packets"]) == 2
+    assert 0 < both["packets"][0] < 50
+    assert 0 < alone["utilisation"] <= 1
