@@ -8,6 +8,7 @@ about another: compare the ratios, and the values of ns3-gym on the same kind of
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import math
 import os
@@ -34,8 +35,9 @@ from bbrgym import Rows as EngineRows
 from bbrgym._testing import policy_time_ns
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.provenance import source_tags
-from bbrgym.baselines.policy_file import REFERENCE, policy_bytes, read_policy
+from bbrgym.baselines.policy_file import REFERENCE, Array, Network, StoredPolicy, policy_bytes, read_policy
 from bbrgym.benchmark.code import code_hash, version_of
+from bbrgym.benchmark.experiments import compose_experiment
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.cores import available_cores
@@ -121,7 +123,9 @@ FLOWS_COST: Final = "Cost of a data packet among n flows (native, BBR, 2 Mbit/s 
 STEPS: Final = "Steps per second of one agent flow (50 ms RTT, buffer of 1 BDP)"
 VECTOR: Final = f"Steps per second of {VECTOR_SIZE} environments in native (12 Mbit/s, steps of 10 ms), in total"
 RESETS: Final = "Resets in ms"
-POLICY: Final = "A decision of the shipped policy (in an engine)"
+POLICY: Final = "A decision of a policy in an engine, from columns to gains"
+SHIPPED: Final = "shipped policy"
+RECOGNISER: Final = "experiment=recogniser: an LSTM with a skip"
 EFFICIENCY: Final = "A benchmark of native runs on several workers"
 
 
@@ -158,8 +162,9 @@ class SpeedRun:
 
     @property
     def code(self) -> str:
-        """The hash of the engines and the policy that are measured."""
-        return code_hash("native", "ns3", also=read_policy(REFERENCE).content_hash)
+        """The hash of the engines and the policies that are measured."""
+        recognises = hashlib.sha256(recogniser(1)).hexdigest()
+        return code_hash("native", "ns3", also=read_policy(REFERENCE).content_hash + recognises)
 
 
 def jobs() -> list[SpeedRun]:
@@ -271,12 +276,36 @@ def measurements(effort: Effort, executors: Sequence[str]) -> list[Measurement]:
 
 
 def measure_policy(effort: Effort, seed: int) -> Samples:
-    """Measure what each decision costs a flow of algorithm `policy`."""
-    del seed  # a network is deterministic
-    policy = policy_bytes(None)
-    policy_time_ns(policy, 1_000)
-    samples = _repeat(lambda: policy_time_ns(policy, 2_000) / 1e3, effort.budget_s / 10)
-    return {Cell(POLICY, "columns to gains", "µs"): samples}
+    """Measure what each decision costs a flow of algorithm `policy`: with the shipped policy, and with a memory."""
+    policies = {SHIPPED: policy_bytes(None), RECOGNISER: recogniser(seed)}
+    for policy in policies.values():
+        policy_time_ns(policy, 1_000)
+    turns = _repeat(
+        lambda: {row: policy_time_ns(policy, 2_000) / 1e3 for row, policy in policies.items()}, effort.budget_s / 5
+    )
+    samples: Samples = {}
+    for row in policies:
+        cell = partial(Cell, POLICY, row)
+        samples |= {
+            cell("µs"): [turn[row] for turn in turns],
+            cell(f"relative to the {SHIPPED}"): [turn[row] / turn[SHIPPED] for turn in turns],
+        }
+    return samples
+
+
+def recogniser(seed: int) -> bytes:
+    """Return a policy of the form that `experiment=recogniser` trains, with weights that are drawn."""
+    config = compose_experiment("recogniser")
+    spec = EpisodeSpec.from_config({**config, "scenario": {"flows": [{"algorithm": "agent"}]}})
+    units, inputs = config["agent"]["units"], int(np.prod(spec.observation.space.shape))
+    rng = np.random.default_rng(seed)
+
+    def draw(*shape: int) -> Array:
+        return rng.normal(0.0, 0.1, shape).astype(np.float32)
+
+    lstm = draw(4 * units, inputs), draw(4 * units, units), draw(4 * units)
+    network = Network(((draw(2, units), draw(2)),), (lstm,), skip=draw(2, inputs))
+    return StoredPolicy(spec.to_config(), network).to_bytes()
 
 
 def measure_flows(effort: Effort, seed: int) -> Samples:

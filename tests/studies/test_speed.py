@@ -32,10 +32,27 @@ def test_a_run_prints_every_table_and_the_page_has_the_same(
     assert speed.main(["--quick"]) == 0
     written = str(speed.view({"speed": kept[0]}, lambda name, draw: name)["tables"])
     assert capsys.readouterr().out.strip() == written
-    for row in ("ns-3, 12 Mbit/s, 100 ms", "10 flows", "rollouts, shipped policy", "local, 2 workers"):
+    for row in (
+        "ns-3, 12 Mbit/s, 100 ms",
+        "10 flows",
+        "rollouts, shipped policy",
+        "shipped policy",
+        "local, 2 workers",
+    ):
         assert f"| {row} |" in written
+    assert f"| {speed.RECOGNISER} |" in written
     assert "* repetitions: 1 in " in written
     assert "nan" not in written
+
+
+def test_a_decision_with_a_memory_is_measured_beside_one_of_the_shipped_policy() -> None:
+    samples = speed.measure_policy(MICRO, 1)
+    shipped, memory = (
+        [samples[speed.Cell(speed.POLICY, row, column)] for column in ("µs", "relative to the shipped policy")]
+        for row in (speed.SHIPPED, speed.RECOGNISER)
+    )
+    assert set(shipped[1]) == {1.0}
+    assert memory[1] == [of_memory / of_shipped for of_memory, of_shipped in zip(memory[0], shipped[0], strict=True)]
 
 
 @needs_ns3
