@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from bbrgym.agents.checkpoint import Restorable, TrainingState, save_checkpoint
 from bbrgym.agents.config import TrainConfig
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.provenance import source_tags
-from bbrgym.agents.tracking import Tracker
+from bbrgym.agents.tracking import Tracker, read_metrics
 from bbrgym.agents.yardsticks import Yardstick
 from bbrgym.baselines.policy_file import Network
 from bbrgym.envs.columns import LINK_COLUMNS
@@ -101,6 +102,16 @@ STOP: Final = "stop"
 """A file of this name in a run's folder ends the training as its time limit does; a search stops poor trials so."""
 
 
+PROCESSOR: Final = "time/processor"
+"""Metric of an evaluation: the processor time that the training has taken so far, in s, also before it was resumed."""
+
+
+def processor_s() -> float:
+    """Return the processor time of all threads of this process, and of its processes that have ended, in s."""
+    ended = os.times()
+    return time.process_time() + ended.children_user + ended.children_system
+
+
 class Callbacks:
     """Evaluates the agent, saves agents and checkpoints, and ends the training in time.
 
@@ -146,6 +157,8 @@ class Callbacks:
         self._yardsticks = yardsticks
         self._made_with = {name: value for name, value in source_tags().items() if name != "host"}
         self._episodes = Episodes(spec, min(training.n_envs, training.eval_episodes), is_healing=True)
+        before_s = [line["metrics"][PROCESSOR] for line in read_metrics(directory) if PROCESSOR in line["metrics"]]
+        self._processor_from_s = processor_s() - (before_s[-1] if before_s else 0.0)
         self._saved_at = 0
         self._total_steps = training.total_steps
         minutes = training.max_minutes
@@ -256,7 +269,8 @@ class Callbacks:
             objective = learner.objective()
             yardsticks = {each.metric: each.reward for each in self._yardsticks}
             of_objective = {f"eval/{name}": value for name, value in objective.items()}
-            self.tracker.log_metrics(metrics | of_objective | yardsticks, steps)
+            spent = {PROCESSOR: processor_s() - self._processor_from_s}
+            self.tracker.log_metrics(metrics | of_objective | yardsticks | spent, steps)
         agent.training = {
             "algorithm": self._algorithm,
             "steps": steps,

@@ -107,7 +107,7 @@ def logged(directory: Path) -> dict[tuple[int, str], float]:
         (line["step"], name): value
         for line in read_metrics(directory)
         for name, value in line["metrics"].items()
-        if name not in ("time/fps", "time/time_elapsed")
+        if name not in ("time/fps", "time/time_elapsed", "time/processor")
     }
 
 

@@ -7,6 +7,7 @@ import json
 import pickle
 import shutil
 import signal
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -496,6 +497,23 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
     folder.symlink_to("/proc/nowhere")
     with pytest.raises(ValueError, match=r"cannot write into .*; make it writable, or resume a copy"):
         resume(folder, config=changed())
+
+
+def test_the_processor_time_of_a_training_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
+    def spent_s() -> list[float]:
+        metrics = [line["metrics"] for line in read_metrics(tmp_path)]
+        return [each["time/processor"] for each in metrics if "eval/reward" in each]
+
+    begin_s = time.process_time()
+    learn(tmp_path)
+    first = spent_s()
+    assert first == sorted(first)
+    assert 0 < first[-1] <= time.process_time() - begin_s + 1.0  # of processes that have ended
+    begin_s = time.process_time()
+    resume(tmp_path, {"train.total_steps": 256}, quiet())
+    both = spent_s()
+    assert len(both) > len(first)
+    assert first[-1] < both[-1] <= first[-1] + time.process_time() - begin_s + 1.0
 
 
 def test_a_finished_run_is_not_overwritten(finished: Path, tmp_path: Path) -> None:
