@@ -298,7 +298,7 @@ class Probe:
         exact = inputs.astype(np.float64)
         mean = np.average(exact, axis=0, weights=weights)
         deviation = np.sqrt(np.average((exact - mean) ** 2, axis=0, weights=weights))
-        scale = 1.0 / np.where(deviation > 0, deviation, 1.0)
+        scale = 1.0 / np.where(deviation > 1e-6, deviation, 1.0)  # else it is constant but for rounding
         return cls(mean, scale, Ridge(alpha=RIDGE).fit((exact - mean) * scale, truth, sample_weight=weights))
 
     def predict(self, inputs: Values) -> Array:
