@@ -16,6 +16,8 @@ from bbrgym.baselines.policy_file import REFERENCE, read_policy
 from bbrgym.benchmark.experiments import compose_experiment
 from studies.adopt import Training, adopt, alike, command_of, curves, ends, evaluations, main, stages, trainings_to
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
 SCENARIO = {"rate_mbps": 12, "duration_s": 2, "flows": [{"algorithm": "agent", "rtt_ms": 20}]}
 SEARCH: dict[str, Any] = {"algorithm": "cma", "population": 4, "scenarios": 1}
 DISTIL: dict[str, Any] = {"algorithm": "distil", "scenarios": 2, "constants": 3, "units": 3, "rounds": 1, "epochs": 1}
@@ -56,7 +58,6 @@ def card(tmp_path: Path) -> Path:
     return page
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_the_record_of_a_reference_has_all_trainings_that_lead_to_it_and_no_folder(
     tmp_path: Path, card: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
