@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -20,8 +21,12 @@ from bbrgym.files import replace_file, user_cache
 HEADER: Final = Path(__file__).parent / "cc" / "bbrgym_controller.h"
 """What a controller in C includes."""
 
-_FLAGS: Final = ("-std=c99", "-O2", "-fPIC", "-shared", "-ffp-contract=off", "-Wall", "-Wextra")
-"""Without fused multiply-add, as the engine itself, so that equal seeds give equal runs on every machine."""
+_FAULT_REPORT: Final = HEADER.with_name("fault_report.c")
+"""What is compiled into each one, for `line_of`."""
+
+_FLAGS: Final = ("-std=c99", "-O2", "-g1", "-fPIC", "-shared", "-ffp-contract=off", "-Wall", "-Wextra")
+"""Without fused multiply-add, as the engine itself, so that equal seeds give equal runs on every machine. -g1 keeps the
+numbers of lines and changes no code."""
 
 _SECONDS: Final = 30
 _MEBIBYTES: Final = 2048
@@ -29,6 +34,12 @@ _MEBIBYTES: Final = 2048
 
 _FILE_MEBIBYTES: Final = 32
 """How large a file the compiler may write. A controller has some KiB, with a large table some MiB."""
+
+_STDIN: Final = "<stdin>"
+"""What compilers call a file that they read from there."""
+
+_LINE_SECONDS: Final = 10
+"""How long addr2line may take; it takes some milliseconds."""
 
 _CACHE_BYTES: Final = 256 * 2**20
 """How much all shared objects in the cache may take; those that have not been used for longest go first."""
@@ -57,7 +68,8 @@ def compile_controller(path: Path | str) -> Path:
         raise FileNotFoundError(f"there is no file '{source}'")
     text = source.read_bytes()
     compiler = _compiler(source)
-    identity = b"\0".join([text, HEADER.read_bytes(), " ".join([*compiler, *_FLAGS, platform.machine()]).encode()])
+    command = " ".join([*compiler, *_FLAGS, platform.machine()])
+    identity = b"\0".join([text, HEADER.read_bytes(), _FAULT_REPORT.read_bytes(), command.encode()])
     folder = user_cache("controllers") / hashlib.sha256(identity).hexdigest()[:20]
     library = folder / f"{source.stem}.so"
     if library.is_file():
@@ -68,6 +80,19 @@ def compile_controller(path: Path | str) -> Path:
         replace_file(library, lambda to: _compile(source, text, compiler, to))
         _drop_oldest(folder.parent, library)
     return library
+
+
+def line_of(library: Path | str, place: int) -> int | None:
+    """Return the line of the C file at an offset in its shared object; None if it is not known, as without addr2line."""
+    if (program := shutil.which("addr2line")) is None:
+        return None
+    try:
+        command = [program, "-e", str(library), hex(place)]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=_LINE_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    found = re.match(rf"(?:.*/)?{_STDIN}:(\d+)", run.stdout)
+    return None if found is None else int(found[1])
 
 
 def content_of(path: Path | str) -> str:
@@ -115,8 +140,10 @@ def _compile(source: Path, text: bytes, compiler: Sequence[str], library: Path) 
     limits = {"t": _SECONDS, "v": _MEBIBYTES * 1024, "f": _FILE_MEBIBYTES * 2048}
     limited = "".join(f"ulimit -{name} {value} && " for name, value in limits.items()) + 'exec "$@"'
     include, output = f"-I{HEADER.parent}", str(library.absolute())
-    command = ["sh", "-c", limited, "sh", *compiler, *_FLAGS, include, "-x", "c", "-", "-o", output, "-lm"]
+    inputs = ["-x", "c", "-", str(_FAULT_REPORT)]
     with tempfile.TemporaryDirectory(prefix="bbrgym-") as folder:  # the file's neighbours are not there
+        without_folder = f"-fdebug-prefix-map={folder}=."  # so that equal files give equal shared objects
+        command = ["sh", "-c", limited, "sh", *compiler, *_FLAGS, include, without_folder, *inputs, "-o", output, "-lm"]
         try:
             run = subprocess.run(
                 command, input=text, capture_output=True, cwd=folder, timeout=2 * _SECONDS, check=False
@@ -124,7 +151,7 @@ def _compile(source: Path, text: bytes, compiler: Sequence[str], library: Path) 
         except subprocess.TimeoutExpired:
             raise ValueError(f"'{source}' cannot be compiled: the compiler took longer than {_SECONDS} s") from None
     if run.returncode != 0:
-        printed = run.stderr.decode(errors="replace").replace("<stdin>", source.name).strip()[:4000]
+        printed = run.stderr.decode(errors="replace").replace(_STDIN, source.name).strip()[:4000]
         if "file size" in printed.lower():  # of SIGXFSZ, in the words of the compiler and of the C library
             printed = f"the compiler may write {_FILE_MEBIBYTES} MiB: tables in the file are too large\n{printed}"
         raise ValueError(

@@ -313,12 +313,12 @@ def check_c_text(text: str) -> None:
         raise ValueError("a C file must be of printable letters")
     if found := _HIDES_A_DIRECTIVE.search(text):
         raise ValueError(f"a C file must have no {_short(found[0])}: it could read other files")
-    for line in lines:
+    for number, line in enumerate(lines, start=1):
         for rest in line.split("#")[1:]:
             if not _DIRECTIVE.match(rest):
                 raise ValueError(
                     "a # of a C file must begin a definition, a condition, or an include of bbrgym_controller.h or of "
-                    f"a header of C, got {_short('#' + rest)}"
+                    f"a header of C, got {_short('#' + rest)} in line {number}"
                 )
 
 

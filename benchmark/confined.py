@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, Final
 
 import bbrgym
+from bbrgym.baselines.controller_file import line_of
 from bbrgym.benchmark.decider import Decider, describe
 from bbrgym.benchmark.run_facts import measure_facts
 from bbrgym.benchmark.score_measures import measure_rows, measure_sharing, measure_trace
@@ -90,7 +91,7 @@ def _answer(request: Mapping[str, Any], children: list[int]) -> dict[str, Any]:
         os.close(reader)
         status = _end(child)
         children.clear()  # its id may soon be another's
-    found = {"error": _cause(status, request)} if not reply or is_late else _parse(reply)
+    found = {"error": _cause(status, request)} if not reply or is_late else _parse(reply, request)
     if is_late:
         found = {"error": _too_long(request)}
     return {
@@ -130,9 +131,13 @@ def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
     return b"", True
 
 
-def _parse(reply: bytes) -> dict[str, Any]:
+def _parse(reply: bytes, request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         found = json.loads(reply)
+        if "signal" in found:  # fault_report.c in the place of results
+            line = line_of(request["library"], int(found["place"]))
+            where = "" if line is None else f", in line {line}"
+            return {"error": _cause_of_signal(signal.Signals(found["signal"]), request) + where}
         lists = {name: list(found[name]) for name in ("results", "missing")}
         return {"error": found["error"], "is_refused": bool(found["is_refused"]), **lists}
     except (ValueError, KeyError, TypeError):
@@ -142,7 +147,10 @@ def _parse(reply: bytes) -> dict[str, Any]:
 def _cause(status: int, request: Mapping[str, Any]) -> str:
     if not os.WIFSIGNALED(status):
         return f"ended its process with the exit status {os.waitstatus_to_exitcode(status)}"
-    number = os.WTERMSIG(status)
+    return _cause_of_signal(signal.Signals(os.WTERMSIG(status)), request)
+
+
+def _cause_of_signal(number: signal.Signals, request: Mapping[str, Any]) -> str:
     if number == signal.SIGSYS:
         return (
             "made a system call that a controller may not make: it opened a file or a socket, started a process, sent "
@@ -152,7 +160,7 @@ def _cause(status: int, request: Mapping[str, Any]) -> str:
         return _too_long(request)
     if number == signal.SIGKILL:
         return "closed the pipe of its results, or was killed by the system"
-    return f"crashed ({signal.Signals(number).name})"
+    return f"crashed ({number.name})"
 
 
 def _too_long(request: Mapping[str, Any]) -> str:
@@ -166,7 +174,7 @@ def _run(request: Mapping[str, Any], writer: int) -> None:
         end_with_parent()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _close_all_but(writer)
-        found["missing"] = _confine(request)
+        found["missing"] = _confine(request, writer)
         scenarios = [Scenario.from_dict(plain) for plain in request["scenarios"]]
         measure = MEASURES[request["measure"]]
         function = request["function"]
@@ -197,8 +205,11 @@ def _close_all_but(writer: int) -> None:
                 os.close(int(name))
 
 
-def _confine(request: Mapping[str, Any]) -> list[str]:
-    """Confine this process as its code needs: `none` is the project's own, `c` a shared object, `python` a callable."""
+def _confine(request: Mapping[str, Any], writer: int) -> list[str]:
+    """Confine this process as its code needs: `none` is the project's own, `c` a shared object, `python` a callable.
+
+    Where code in C faults or takes too long is written to `writer`.
+    """
     kind = request["confinement"]
     if kind == "none":
         return []
@@ -211,6 +222,8 @@ def _confine(request: Mapping[str, Any]) -> list[str]:
     missing = confine(request["mebibytes"], round(request["seconds"]), readable)
     missing += forbid_calls(is_loading=True)
     # Loaded for good: later loads find it by its name, without opening a file.
-    ctypes.CDLL(str(library), mode=os.RTLD_NOW)
+    loaded = ctypes.CDLL(str(library), mode=os.RTLD_NOW)
+    if report := getattr(loaded, "bbrgym_report_faults", None):  # a shared object of somebody else has none
+        report(writer)
     forbid_calls(is_loading=False)
     return missing

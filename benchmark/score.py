@@ -47,6 +47,7 @@ from bbrgym.benchmark.verdicts import Verdicts
 from bbrgym.checks import check_integer
 from bbrgym.envs import sharing, sharing_meter
 from bbrgym.envs.engine import describe_engine
+from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
 
 CONSTANT: Final = Competitor(
@@ -255,23 +256,46 @@ class ScenarioScore:
 
     Attributes:
         scenario: its name.
+        family: what it was drawn from.
+        path: the scenario itself.
         link: what the link is like.
         value: the fair power over that of the best yardstick, at most 1; 0 if the candidate failed.
         fair_power: of the candidate.
         best: the best yardstick.
         best_fair_power: of this one.
+        own: `SHARING` of the candidate; `error` if it failed.
+        other: `SHARING` of the best yardstick.
         reason: why the value is below 1: what failed, or what the candidate lacks; "" if it is 1.
         has_failed: whether the candidate crashed, took too long or decided nonsense.
     """
 
     scenario: str
+    family: str
+    path: Scenario
     link: str
     value: float
     fair_power: float
     best: str
     best_fair_power: float
+    own: Measured
+    other: Measured
     reason: str
     has_failed: bool
+
+
+@dataclass(frozen=True)
+class Harm:
+    """What a flow beside a candidate loses.
+
+    Attributes:
+        victim: its algorithm.
+        value: the fraction of the throughput that it has alone, mean over the scenarios; NaN if the candidate failed.
+        of_own_kind: what it loses beside another flow of its own algorithm.
+    """
+
+    victim: str
+    value: float
+    of_own_kind: float
 
 
 @dataclass(frozen=True)
@@ -281,10 +305,20 @@ class Fitness:
     Attributes:
         value: the mean over the scenarios.
         scenarios: each of them, the lowest value first.
+        harms: one per victim, where scenarios beside victims were asked for.
     """
 
     value: float
     scenarios: tuple[ScenarioScore, ...]
+    harms: tuple[Harm, ...] = ()
+
+    @property
+    def families(self) -> dict[str, float]:
+        """The mean of the values in each family of scenarios."""
+        found: dict[str, list[float]] = {}
+        for one in sorted(self.scenarios, key=lambda one: one.scenario):
+            found.setdefault(one.family, []).append(one.value)
+        return {family: statistics.fmean(values) for family, values in found.items()}
 
     def __float__(self) -> float:
         """Return the value."""
@@ -292,7 +326,13 @@ class Fitness:
 
 
 def fitness(
-    what: str | Candidate, parameters: Mapping[str, float] | None = None, *, scenarios: int = 16, seed: int = 0
+    what: str | Candidate,
+    parameters: Mapping[str, float] | None = None,
+    *,
+    scenarios: int = 16,
+    seed: int = 0,
+    beside: int = 0,
+    sandbox: Sandbox | None = None,
 ) -> Fitness:
     """Return the score of a candidate on a few scenarios, as the fitness of a search.
 
@@ -304,29 +344,42 @@ def fitness(
         parameters: of an algorithm or of a C file; None keeps those of a candidate.
         scenarios: how many, of all families of flows of one kind.
         seed: decides them.
+        beside: how many more, beside each of `VICTIMS`, for the harm that the candidate does; at most eight.
+        sandbox: its processes run all; by default this process keeps one of a single process for later calls. Threads
+            that share it judge several candidates at once.
 
     Returns:
         The mean over the scenarios of the fair power over that of the best yardstick, in [0, 1], and what the candidate
-        lacks in each scenario, or why it failed there. A scenario in which it fails counts 0.
+        lacks in each scenario, or why it failed there. A scenario in which it fails counts 0. Those beside victims are
+        no part of the mean.
 
     Raises:
         FileNotFoundError, ValueError: there is no such candidate, or it does not take these parameters.
     """
     scenarios = check_integer("scenarios", scenarios, at_least=1)
     seed = check_integer("seed", seed, at_least=0)
+    beside = check_integer("beside", beside, at_least=0, at_most=8)
     if isinstance(what, str):
         candidate = Candidate.of(what, parameters)
     else:
         candidate = what if parameters is None else what.with_parameters(parameters)
-    draws, yardsticks = _few(scenarios, seed)
-    own, _, _ = _run_candidate(_own_sandbox(), candidate, draws, is_first_repeated=False)
-    of_draws = [
-        _scenario_score(draw, run, *best)
-        for draw, run, best in zip(draws, own, yardsticks, strict=True)
-        if _value(best[1], SCORE) > 0
-    ]
-    value = statistics.fmean(one.value for one in of_draws)
-    return Fitness(value, tuple(sorted(of_draws, key=lambda one: one.value)))
+    running = _own_sandbox() if sandbox is None else sandbox
+    draws, others = _few(running, scenarios, seed, beside)
+    own, _, _ = _run_candidate(running, candidate, draws, is_first_repeated=False)
+    of_draws = []
+    for place, (draw, run) in enumerate(zip(draws, own, strict=True)):
+        best = max(others, key=lambda name: _value(others[name][place], SCORE))
+        if draw.roles is None and _value(others[best][place], SCORE) > 0:
+            of_draws.append(_scenario_score(draw, run, best, others[best][place]))
+    harms = _harms(running, draws, {"": own, **{victim: others[victim] for victim in VICTIMS}})
+    return Fitness(
+        value=statistics.fmean(one.value for one in of_draws),
+        scenarios=tuple(sorted(of_draws, key=lambda one: one.value)),
+        harms=tuple(
+            Harm(victim, value=statistics.fmean(of[""]), of_own_kind=statistics.fmean(of[victim]))
+            for victim, of in harms.items()
+        ),
+    )
 
 
 def _scenario_score(draw: Draw, run: Measured, best: str, of_best: Measured) -> ScenarioScore:
@@ -340,24 +393,36 @@ def _scenario_score(draw: Draw, run: Measured, best: str, of_best: Measured) -> 
         reason = Regret(scenario=draw.name, best=best, regret=regret, own=run, other=of_best).reason
     return ScenarioScore(
         scenario=draw.name,
+        family=draw.name.rpartition("-")[0],
+        path=draw.scenario,
         link=draw.scenario.describe_link(),
         value=value,
         fair_power=power,
         best=best,
         best_fair_power=most,
+        own=run,
+        other=of_best,
         reason=reason,
         has_failed="error" in run,
     )
 
 
-@cache
-def _few(scenarios: int, seed: int) -> tuple[list[Draw], list[tuple[str, Measured]]]:
-    """Return some draws of all families, and the name and the run of the best yardstick in each."""
-    every = [draw for draw in draw_scenarios(seed) if draw.roles is None]
-    draws = [every[index * len(every) // scenarios] for index in range(min(scenarios, len(every)))]
-    runs, _ = _run_yardsticks(_own_sandbox(), draws)
-    of_draws = [dict(zip(runs, of_draw, strict=True)) for of_draw in zip(*runs.values(), strict=True)]
-    return draws, [max(one.items(), key=lambda entry: _value(entry[1], SCORE)) for one in of_draws]
+def _few(sandbox: Sandbox, scenarios: int, seed: int, beside: int) -> tuple[list[Draw], dict[str, list[Measured]]]:
+    """Return some draws of all families, `beside` more of each victim, and {yardstick: what each draw measures}."""
+    key = (scenarios, seed, beside)
+    if key not in _FEW:
+        every = draw_scenarios(seed)
+        of_one_kind = [draw for draw in every if draw.roles is None]
+        few = min(scenarios, len(of_one_kind))
+        draws = [of_one_kind[index * len(of_one_kind) // scenarios] for index in range(few)]
+        for victim in VICTIMS:
+            draws += [draw for draw in every if draw.victim == victim][:beside]
+        _FEW[key] = draws, _run_yardsticks(sandbox, draws)[0]
+    return _FEW[key]
+
+
+_FEW: Final[dict[tuple[int, int, int], tuple[list[Draw], dict[str, list[Measured]]]]] = {}
+"""What `_few` has returned: a search asks for the same scenarios all the time."""
 
 
 @cache

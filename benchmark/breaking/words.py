@@ -52,7 +52,7 @@ def failure_in_words(name: str, scenario: Scenario, verdict: Verdict, own: Facts
     value, of_best = verdict.value, verdict.best_value
     beside = f"; {verdict.best} {{}}" if verdict.best else ""
     if name == "regret" and best is not None:
-        return _lacking(verdict.best, own, best)
+        return lacking(verdict.best, own, best)
     if name == "starved":
         return f"a flow below a tenth of its fair share for {value:.0f} s" + beside.format(f"{of_best:.0f} s")
     if name == "stalled":
@@ -68,8 +68,8 @@ def failure_in_words(name: str, scenario: Scenario, verdict: Verdict, own: Facts
     return f"{value:g}"
 
 
-def _lacking(name: str, own: Facts, best: Facts) -> str:
-    """Return what a run lacks most beside the best yardstick's."""
+def lacking(name: str, own: Facts, best: Facts) -> str:
+    """Return what a run lacks most beside the best yardstick's: `7 % of the link; bbr 93 %`."""
     regret = regret_of(name, own, best)
     if regret.cause == "utilisation":
         return f"{own['utilisation']:.0%} of the link; {name} {best['utilisation']:.0%}"

@@ -197,8 +197,9 @@ _COMPUTING_X86: Final = (
     332,  # statx
     334,  # rseq
 )
-_LOADING_X86: Final = (257, 2, 89, 267, 21, 269, 79, 4, 6, 72, 16, 157)
-"""openat open readlink readlinkat access faccessat getcwd stat lstat fcntl ioctl, and prctl for the second filter."""
+_LOADING_X86: Final = (257, 2, 89, 267, 21, 269, 79, 4, 6, 72, 16, 131, 157)
+"""openat open readlink readlinkat access faccessat getcwd stat lstat fcntl ioctl sigaltstack, and prctl for the second
+filter."""
 
 _COMPUTING_ARM: Final = (
     63,  # read
@@ -232,7 +233,7 @@ _COMPUTING_ARM: Final = (
     291,  # statx
     293,  # rseq
 )
-_LOADING_ARM: Final = (56, 78, 48, 17, 25, 29, 167)
+_LOADING_ARM: Final = (56, 78, 48, 17, 25, 29, 132, 167)
 
 _CALLS: Final = {
     "x86_64": (0xC000003E, _COMPUTING_X86, _LOADING_X86),
