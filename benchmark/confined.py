@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import select
 import signal
 import sysconfig
@@ -87,13 +88,19 @@ def _answer(request: Mapping[str, Any], children: list[int]) -> dict[str, Any]:
     os.close(writer)
     try:
         reply, is_late = _read(reader, began + WALL * request["seconds"])
+        if is_late:
+            os.kill(child, signal.SIGXCPU)  # it then reports where it is, if it can
+            reply, _ = _read(reader, time.monotonic() + _END_SECONDS)
     finally:
         os.close(reader)
         status = _end(child)
         children.clear()  # its id may soon be another's
-    found = {"error": _cause(status, request)} if not reply or is_late else _parse(reply, request)
-    if is_late:
+    if (fault := _fault(reply, request)) is not None:
+        found = {"error": fault}
+    elif is_late:
         found = {"error": _too_long(request)}
+    else:
+        found = _parse(reply) if reply else {"error": _cause(status, request)}
     return {
         "error": None,
         "is_refused": False,
@@ -131,13 +138,21 @@ def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
     return b"", True
 
 
-def _parse(reply: bytes, request: Mapping[str, Any]) -> dict[str, Any]:
+def _fault(reply: bytes, request: Mapping[str, Any]) -> str | None:
+    """Return what `fault_report.c` has written in the place of results, in words; None if it has not."""
+    if not (found := re.fullmatch(rb'\{"signal": (\d{1,3}), "place": (\d{1,18})\}', reply)):
+        return None
+    try:
+        number = signal.Signals(int(found[1]))
+    except ValueError:
+        return None
+    line = line_of(request["library"], int(found[2])) if request["library"] else None
+    return _cause_of_signal(number, request) + ("" if line is None else f", in line {line}")
+
+
+def _parse(reply: bytes) -> dict[str, Any]:
     try:
         found = json.loads(reply)
-        if "signal" in found:  # fault_report.c in the place of results
-            line = line_of(request["library"], int(found["place"]))
-            where = "" if line is None else f", in line {line}"
-            return {"error": _cause_of_signal(signal.Signals(found["signal"]), request) + where}
         lists = {name: list(found[name]) for name in ("results", "missing")}
         return {"error": found["error"], "is_refused": bool(found["is_refused"]), **lists}
     except (ValueError, KeyError, TypeError):

@@ -371,7 +371,7 @@ def fitness(
         best = max(others, key=lambda name: _value(others[name][place], SCORE))
         if draw.roles is None and _value(others[best][place], SCORE) > 0:
             of_draws.append(_scenario_score(draw, run, best, others[best][place]))
-    harms = _harms(running, draws, {"": own, **{victim: others[victim] for victim in VICTIMS}})
+    harms = _harms(running, draws, {"": own, **others})
     return Fitness(
         value=statistics.fmean(one.value for one in of_draws),
         scenarios=tuple(sorted(of_draws, key=lambda one: one.value)),

@@ -17,8 +17,8 @@ def search(model: str | Callable[..., str], calls: int, program: str = "five") -
         feedback = judge.evaluate(text)
         return feedback.value, {"scores": dict(feedback.families), "feedback": str(feedback)}
 
-    engine, reflection = EngineConfig(max_metric_calls=calls, max_workers=2), ReflectionConfig(reflection_lm=model)
-    config = GEPAConfig(engine=engine, reflection=reflection)
+    engine = EngineConfig(max_metric_calls=calls, cache_evaluation=True)
+    config = GEPAConfig(engine=engine, reflection=ReflectionConfig(reflection_lm=model))
     found = optimize_anything(PROGRAMS[program], evaluator=evaluate, objective=FACTS, config=config)
     judge.close()
     return str(found.best_candidate)

@@ -225,6 +225,13 @@ def test_a_large_table_is_not_compiled(tmp_path: Path):
     assert not list(Path(os.environ["XDG_CACHE_HOME"]).rglob("*mine.so*"))
 
 
+def test_equal_files_give_equal_shared_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = write(tmp_path)
+    first = compile_controller(path).read_bytes()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    assert compile_controller(path).read_bytes() == first
+
+
 def test_the_cache_drops_what_has_not_been_used_for_longest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def compiled(window: int) -> Path:
         return compile_controller(write(tmp_path, window=str(window)))

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -66,6 +68,47 @@ def test_what_a_hostile_file_does_is_the_text_of_its_reply(sandbox: Sandbox, tmp
     assert text is None if SAYS[kind] is None else text is not None and text.startswith(SAYS[kind])
     assert sorted(file.name for file in tmp_path.iterdir()) == ["hostile.c"]
     assert run(sandbox, str(EXAMPLES / "aimd.c")).results[0]["fair_power"] > 0.3  # the next one is not affected
+
+
+@pytest.mark.parametrize(
+    ("on_ack", "more", "cause"),
+    [
+        ("(void)ack;\n*(volatile int *)8 = 1; /* here */", "", "crashed (SIGSEGV)"),
+        ("memset((void *)8, 1, 9999); /* here */\n*(double *)state = 20000;", "void *memset(void *, int, size_t);", "crashed (SIGSEGV)"),
+        (
+            "*(double *)state = deep(1);",
+            "int deep(int n) {\nreturn n ? deep(n + 1) + deep(n) : n; /* here */\n}",
+            "crashed (SIGSEGV)",
+        ),
+        ("__builtin_trap(); /* here */", "", "crashed (SIGILL)"),
+        ("for (volatile int n = 0;; ++n)\nn = 0; /* here */", "", "took longer than 1 s"),
+    ],
+    ids=["null pointer", "in the C library", "recursion", "trap", "endless loop"],
+)
+def test_a_fault_names_the_line_of_the_file(sandbox: Sandbox, tmp_path: Path, on_ack: str, more: str, cause: str):
+    if shutil.which("addr2line") is None:
+        pytest.skip("lines need addr2line")
+    path = tmp_path / "hostile.c"
+    text = Path(write_hostile(tmp_path, on_ack)).read_text()
+    path.write_text(text.replace("static void create", f"{more}\nstatic void create", 1))
+    lines = path.read_text().splitlines()
+    here = next(number for number, line in enumerate(lines, start=1) if "/* here */" in line)
+    error = run(sandbox, str(path), seconds=1.0).error
+    assert error is not None
+    assert error.startswith(cause)
+    found = re.search(r", in line (\d+)$", error)
+    assert found is not None
+    assert int(found[1]) in (here, here - 1)  # a statement of two lines has either
+
+
+def test_what_a_file_writes_in_place_of_a_fault_is_no_result(sandbox: Sandbox, tmp_path: Path):
+    for fault in ('{\\"signal\\": 99, \\"place\\": 1}', '{\\"signal\\": 11, \\"place\\": -5}', '{\\"signal\\": []}'):
+        size = len(fault.replace("\\", ""))
+        body = f'for (int i = 3; i < 20; ++i) if (write(i, "{fault}", {size}) < 0) continue; _exit(0);'
+        reply = run(sandbox, write_hostile(tmp_path, body))
+        assert reply.results == []
+        assert reply.error is not None
+        assert re.match(r"wrote something else|crashed \(SIGSEGV\)$", reply.error)
 
 
 def test_code_that_runs_when_the_file_is_loaded_is_confined_too(sandbox: Sandbox, tmp_path: Path):
