@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.setup
 CLIENTS := $(VENV)/clients
+DISCOVER := $(VENV)/discover
 SITE := "import sysconfig; print(sysconfig.get_path('purelib'))"
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run study house test test-all check docs recipe clients sanitize format stubs fields bench storm fuzz mutants stacks kernel ui playground playground-bench clean FORCE
+.PHONY: setup run study house test test-all check docs recipe clients discover sanitize format stubs fields bench storm fuzz mutants stacks kernel ui playground playground-bench clean FORCE
 
 # Other targets need it, too, and have a last line of their own.
 NEXT := "Done. Next: . $(BIN)/activate && bbrgym simulate bbr cubic --rtt 10,50 --plot first.png"
@@ -74,12 +75,16 @@ clients: $(CLIENTS)/.setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(CLIENTS)/bin/python -m pytest -m '' --junitxml=build/recipes.xml tests/recipes; \
 	  status=$$?; PYTHONPATH=. $(CLIENTS)/bin/python tests/recipes/write_clients.py build/recipes.xml && exit $$status
 
-# An environment on top of $(VENV): RLlib requires another version of Gymnasium, Tianshou of pandas, Zoo of Pillow.
-$(CLIENTS)/.setup: $(SETUP) tests/recipes/constraints.txt
-	$(BIN)/python -m venv $(CLIENTS)
-	echo "import site; site.addsitedir('$$($(BIN)/python -c $(SITE))')" > "$$($(CLIENTS)/bin/python -c $(SITE))/base.pth"
-	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
-	$(CLIENTS)/bin/python -m pip install --quiet --constraint tests/recipes/constraints.txt --group clients
+# The libraries of docs/discover.md, with a scripted model.
+discover: $(DISCOVER)/.setup
+	$(DISCOVER)/bin/python -m pytest -n 0 -m '' tests/unit/test_discover.py
+
+# Environments on top of $(VENV): RLlib requires another version of Gymnasium, Tianshou of pandas, Zoo of Pillow.
+$(CLIENTS)/.setup $(DISCOVER)/.setup: $(VENV)/%/.setup: $(SETUP) tests/recipes/constraints.txt
+	$(BIN)/python -m venv $(@D)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c $(SITE))')" > "$$($(@D)/bin/python -c $(SITE))/base.pth"
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
+	$(@D)/bin/python -m pip install --quiet --constraint tests/recipes/constraints.txt --group $*
 	touch $@
 
 # One program built three times: with two sanitizers, and with a pattern in uninitialised memory. All print the same sum.

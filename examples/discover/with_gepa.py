@@ -20,5 +20,4 @@ def search(model: str | Callable[..., str], calls: int, program: str = "five") -
     engine = EngineConfig(max_metric_calls=calls, cache_evaluation=True)
     config = GEPAConfig(engine=engine, reflection=ReflectionConfig(reflection_lm=model))
     found = optimize_anything(PROGRAMS[program], evaluator=evaluate, objective=FACTS, config=config)
-    judge.close()
     return str(found.best_candidate)

@@ -74,7 +74,11 @@ def test_what_a_hostile_file_does_is_the_text_of_its_reply(sandbox: Sandbox, tmp
     ("on_ack", "more", "cause"),
     [
         ("(void)ack;\n*(volatile int *)8 = 1; /* here */", "", "crashed (SIGSEGV)"),
-        ("memset((void *)8, 1, 9999); /* here */\n*(double *)state = 20000;", "void *memset(void *, int, size_t);", "crashed (SIGSEGV)"),
+        (
+            "memset((void *)8, 1, 9999); /* here */\n*(double *)state = 20000;",
+            "void *memset(void *, int, size_t);",
+            "crashed (SIGSEGV)",
+        ),
         (
             "*(double *)state = deep(1);",
             "int deep(int n) {\nreturn n ? deep(n + 1) + deep(n) : n; /* here */\n}",

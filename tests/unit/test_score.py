@@ -442,6 +442,31 @@ def test_details_say_for_each_scenario_what_is_lacking_or_what_failed(tmp_path: 
         assert all(one.has_failed and reason in one.reason for one in found.scenarios)
 
 
+def test_a_fitness_has_families_and_the_harm_beside_victims(sandbox: Sandbox):
+    vegas = str(EXAMPLES / "vegas.c")
+    plain, found = (scores.fitness(vegas, scenarios=3, seed=11, beside=beside) for beside in (0, 1))
+    assert (plain.value, plain.scenarios) == (found.value, found.scenarios)
+    assert plain.harms == ()
+    assert found.families == {"typical": pytest.approx(found.value)}
+    assert all(one.scenario.startswith(f"{one.family}-") and one.path.duration_s == 30 for one in found.scenarios)
+    assert all(one.own["fair_power"] == one.fair_power for one in found.scenarios)
+    assert all(one.other["fair_power"] == one.best_fair_power for one in found.scenarios)
+    whole = run(sandbox, vegas, has_rfc9743=False)
+    for harm, victim in zip(found.harms, VICTIMS, strict=True):
+        assert (harm.victim, [harm.value]) == (victim, whole.harms[victim]["vegas"])
+        assert [harm.of_own_kind] == whole.harms[victim][victim]
+    shared = scores.fitness(vegas, scenarios=3, seed=12, beside=1, sandbox=sandbox)
+    assert (shared.value, shared.harms) == (found.value, found.harms)
+    with pytest.raises(ValueError, match="beside must be an integer"):
+        scores.fitness(vegas, beside=9)
+
+
+def test_the_harm_of_a_candidate_that_fails_is_not_known(tmp_path: Path):
+    found = scores.fitness(write_hostile(tmp_path, HOSTILE["NaN"]), scenarios=3, seed=11, beside=1)
+    assert [np.isnan(harm.value) for harm in found.harms] == [True, True]
+    assert found.families == {"typical": 0}
+
+
 def test_a_candidate_keeps_its_parameters_and_takes_no_others():
     vegas = Candidate.of(str(EXAMPLES / "vegas.c"), {"alpha": 200, "beta": 400})
     assert bbrgym.score(vegas, scenarios=2) == bbrgym.score(vegas.what, {"alpha": 200, "beta": 400}, scenarios=2)
