@@ -83,7 +83,10 @@ def compile_controller(path: Path | str) -> Path:
 
 
 def line_of(library: Path | str, place: int) -> int | None:
-    """Return the line of the C file at an offset in its shared object; None if it is not known, as without addr2line."""
+    """Return the line of the C file at an offset in its shared object; None where it is not known.
+
+    It needs addr2line, which comes with gcc.
+    """
     if (program := shutil.which("addr2line")) is None:
         return None
     try:

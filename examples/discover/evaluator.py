@@ -49,7 +49,7 @@ class Evaluator:
         at_least: a candidate with a lower score in the first four scenarios does not run the others.
     """
 
-    def __init__(self, seed: int | None = None, scenarios: int = 64, beside: int = 2, at_least: float = 0.35) -> None:
+    def __init__(self, seed: int | None = None, scenarios: int = 48, beside: int = 2, at_least: float = 0.35) -> None:
         self._seed = hidden_seed() if seed is None else seed
         self.scenarios, self.beside, self.at_least = scenarios, beside, at_least
         self._sandbox = Sandbox()
