@@ -8,7 +8,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from bbrgym.agents.certificates import REFUTED, certify, default_properties
+from bbrgym.baselines import registry
 from bbrgym.baselines.policy_file import Network, StoredPolicy
+from bbrgym.envs.observation import PREFERENCE
 from bbrgym.envs.scenario import Scenario
 
 _NAMES: Final = {
@@ -18,6 +21,12 @@ _NAMES: Final = {
     "made_with": "made with",
 }
 """What entries of `StoredPolicy.training` are called; the others keep their names."""
+
+
+_MOST_BOXES: Final = 1000
+_WEIGHTS: Final = 1e5
+"""Of all boxes of a property: their number is such that a certificate takes a third of a second, whatever the size of
+the network."""
 
 
 def facts(policy: StoredPolicy) -> dict[str, str]:
@@ -44,8 +53,27 @@ def facts(policy: StoredPolicy) -> dict[str, str]:
         "action": _text(spec["action"]),
         "step": f"{env['step_ms']:g} ms" if env["step_ms"] else f"{env['step_rtts']:g} min_rtt",
         "network": _describe(policy.network),
+        **_certificates(policy),
         "content hash": policy.content_hash,
     }
+
+
+def _certificates(policy: StoredPolicy) -> dict[str, str]:
+    """Return the usual properties of a policy by their verdicts, and what refutes those that are (`bbrgym certify`)."""
+    preference = registry.defaults("policy")[PREFERENCE]
+    largest = max(weight.size for weight, _ in policy.network.layers)
+    boxes = max(1, min(_MOST_BOXES, int(_WEIGHTS / largest)))
+    found: dict[str, list[str]] = {}
+    for asked in default_properties(policy):
+        try:
+            one = certify(policy, asked, preference=preference, boxes=boxes)
+        except ValueError as error:  # its numbers overflow
+            return {"proved": f"nothing: {error}"}
+        example = ", ".join(f"{name} {value:.4g}" for name, value in one.example.items())
+        text = f"{one.stated} (on {example or 'neutral features'})" if one.verdict == REFUTED else str(one.stated)
+        found.setdefault(one.verdict, []).append(text)
+    where = f"whatever it observes, at preference {preference:g}"
+    return {verdict: f"{'; '.join(texts)}; {where}" for verdict, texts in found.items()}
 
 
 def _text(value: Any) -> str:

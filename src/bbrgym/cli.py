@@ -115,8 +115,10 @@ def _main(arguments: Sequence[str] | None) -> int:
         return run_explained("bbrgym", run)
 
 
-_TAKES_RUNS = ("simulate", "score", "export")
+_TAKES_RUNS = ("simulate", "score", "break", "certify", "export")
 """Commands whose words can be trainings."""
+_TAKES_RUNS_ALONE = ("certify", "export")
+"""Those that take nothing else."""
 _RUN_KEYS = ("agent_path=", "benchmark.agent=", "train.resume=", "agent.tunes=")
 """Settings that are trainings."""
 
@@ -174,7 +176,7 @@ def _complete(arguments: list[str]) -> int:
         if command.groups:
             found += ["--multirun", "--cfg", "--config-dir", "--hydra-help"]
     elif command is not None and (runs := _run_completions(before[1], word)):
-        found = runs if before[1] == "export" or not command.parser else [*registry.controllers(), *runs]
+        found = runs if before[1] in _TAKES_RUNS_ALONE or not command.parser else [*registry.controllers(), *runs]
     elif command is not None and before[1] == "list":
         found = [*import_module("bbrgym.listing").KINDS]
     elif command is not None and command.groups:
@@ -1015,6 +1017,20 @@ COMMANDS: dict[str, Command] = {
         ),
         has_output_options=True,
     ),
+    "certify": Command(
+        "prove or refute what a trained policy does, whatever it observes",
+        partial(_call, "certify_command", "run_certify"),
+        "Print bounds of its window and its pacing, whether the window grows while a queue builds, and what it asks "
+        "for on an empty path. --property 'backlog >= 20, loss_rate = 0 -> cwnd_gain <= 2' asks for something else; "
+        "? stands for the best number that can be proved (docs/certificates.md).",
+        parser=partial(_call, "certify_command", "certify_parser"),
+        examples=(
+            "bbrgym certify runs/train/2026-01-31_12-00-00_ppo-1",
+            "bbrgym certify RUN --where 'min_rtt >= 5, min_rtt <= 200' --episodes 64",
+            "bbrgym certify RUN --property 'backlog >= ? -> cwnd_gain <= last'",
+        ),
+        has_output_options=True,
+    ),
     "traces": Command(
         "list public sets of traces, or the traces of a folder; or write a synthetic set",
         partial(_call, "benchmark.trace_sets", "run_traces"),
@@ -1099,7 +1115,7 @@ COMMANDS: dict[str, Command] = {
         examples=(
             "bbrgym send 127.0.0.1:5201",
             "bbrgym send 192.0.2.1:5201 --algorithm bbr --seconds 30 --rows bbr.parquet",
-            "bbrgym send [2001:db8::1]:5201 --policy runs/train/NAME --bytes 100000000 --json",
+            "bbrgym send [2001:db8::1]:5201 --policy runs/train/2026-01-31_12-00-00_ppo-1 --bytes 100000000 --json",
         ),
     ),
     "receive": Command(

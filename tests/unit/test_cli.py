@@ -66,6 +66,7 @@ def test_help_shows_the_default_of_every_option(name: str) -> None:
         "simulate": ["x"],
         "board": ["x"],
         "break": ["x"],
+        "certify": ["x"],
         "list": ["x"],
         "score": ["x"],
         "export": ["x", "y"],

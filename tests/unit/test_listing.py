@@ -61,6 +61,8 @@ def test_latest_is_the_newest_training(capsys: pytest.CaptureFixture[str], monke
     for command in (
         ["evaluate", "agent_path=latest"],
         ["export", "latest", "mine.h"],
+        ["certify", "latest"],
+        ["break", "latest"],
         ["train", "train.resume=latest"],
     ):
         assert main(command) == 1
@@ -93,7 +95,9 @@ def test_latest_is_the_newest_training(capsys: pytest.CaptureFixture[str], monke
         ("bbrgym evaluate agent_path=runs/train/fi", ["agent_path=runs/train/first"]),
         ("bbrgym benchmark benchmark.agent=l", ["benchmark.agent=latest"]),
         ("bbrgym export runs/train/newest", ["runs/train/newest"]),
+        ("bbrgym certify runs/train/newest", ["runs/train/newest"]),
         ("bbrgym score cub", ["cubic"]),
+        ("bbrgym break cub", ["cubic"]),
         ("bbrgym list run", ["runs"]),
     ):
         monkeypatch.setitem(os.environ, "COMP_LINE", line)

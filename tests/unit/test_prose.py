@@ -20,7 +20,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from pages import ROOT, commands
 
-from bbrgym import Flow, Scenario, break_command, cli, lab, simulate, simulation
+from bbrgym import Flow, Scenario, break_command, certify_command, cli, lab, simulate, simulation
 from bbrgym.agents import importers, mlflow_store
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark import board, candidate, papers, results, score, score_linux, trace_sets
@@ -221,6 +221,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (board, "check_entries"),
         (break_command, "find"),
+        (certify_command, "certify"),
         (importers, "import_model"),
         (lab, "make_server"),
         (mlflow_store, "run_ui"),
