@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bbrgym.agents.checkpoint import Restorable, TrainingState, save_checkpoint
 from bbrgym.agents.config import TrainConfig
+from bbrgym.agents.curriculum import Curriculum
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.provenance import source_tags
 from bbrgym.agents.tracking import Tracker, read_metrics
@@ -113,7 +114,7 @@ def processor_s() -> float:
 
 
 class Callbacks:
-    """Evaluates the agent, saves agents and checkpoints, and ends the training in time.
+    """Evaluates the agent, saves agents and checkpoints, updates the curriculum, and ends the training in time.
 
     The agent is evaluated before the first step, every `eval_every` steps, and at the end, in the same episodes.
     `<directory>/best` is the agent with the highest score of those that have learned, `<directory>/final` the last one.
@@ -133,6 +134,7 @@ class Callbacks:
         console: gets a line per evaluation, and a progress bar if it is a terminal.
         state: of the training, updated here.
         yardsticks: logged with each evaluation, so that they are lines beside it.
+        curriculum: updated when it is due, before a rollout; None for none.
     """
 
     def __init__(
@@ -146,6 +148,7 @@ class Callbacks:
         console: Console,
         state: TrainingState,
         yardsticks: Sequence[Yardstick] = (),
+        curriculum: Curriculum | None = None,
     ) -> None:
         self.tracker = tracker
         self.state = state
@@ -155,6 +158,7 @@ class Callbacks:
         self._directory = directory
         self._console = console
         self._yardsticks = yardsticks
+        self._curriculum = curriculum
         self._made_with = {name: value for name, value in source_tags().items() if name != "host"}
         self._episodes = Episodes(spec, min(training.n_envs, training.eval_episodes), is_healing=True)
         before_s = [line["metrics"][PROCESSOR] for line in read_metrics(directory) if PROCESSOR in line["metrics"]]
@@ -193,6 +197,8 @@ class Callbacks:
         steps, evaluated_at = learner.steps, self.state.evaluated_at
         if evaluated_at is None or steps - evaluated_at >= self._training.eval_every:
             self._evaluate(learner)
+        if self._curriculum is not None and learner.has_learned and self._curriculum.is_due(steps):
+            self._break(learner, self._curriculum)
         if steps - self._saved_at >= self._training.checkpoint_every:
             self._saved_at = steps
             save_checkpoint(learner, self._directory, self.state)
@@ -247,6 +253,18 @@ class Callbacks:
     def log_metrics(self, metrics: Mapping[str, float], steps: int) -> None:
         """Log metrics."""
         self.tracker.log_metrics(metrics, steps)
+
+    def _break(self, learner: Learner, curriculum: Curriculum) -> None:
+        """Let a curriculum break the agent."""
+        metrics = curriculum.update(learner.agent(), learner.steps)
+        self.state.curriculum = curriculum.to_dict()
+        self.tracker.log_metrics(metrics, learner.steps)
+        self._console.print(
+            f"{learner.steps} steps: broken on {metrics['curriculum/found']:.0f} new paths, the largest regret is "
+            f"{metrics['curriculum/worst']:.2f}; {metrics['curriculum/held']:.0f} are held",
+            highlight=False,
+            soft_wrap=True,
+        )
 
     @property
     def _bbr(self) -> str:

@@ -53,14 +53,20 @@ class TrainingState:
         best_score: the highest of its evaluations since learning began; None before the first.
         evaluated_at: steps at the last evaluation; None before the first.
         engine_failures: how often an engine failed.
+        curriculum: the state of its curriculum (`bbrgym.agents.curriculum`); None without one.
     """
 
     best_score: float | None = None
     evaluated_at: int | None = None
     engine_failures: int = 0
+    curriculum: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.curriculum, dict | None):
+            raise ValueError(f"curriculum of a training's state must be a mapping, got {self.curriculum!r}")
         for name, value in vars(self).items():
+            if name == "curriculum":
+                continue
             if not isinstance(value, int | float | None) or (value is None and name == "engine_failures"):
                 raise ValueError(f"{name} of a training's state must be a number, got {value!r}")
 

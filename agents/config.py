@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bbrgym.baselines.policy_file import ACTIVATIONS
@@ -242,6 +242,45 @@ class DistilConfig(FitnessConfig):
         """
         self.check_measures(spec, self.algorithm)
         self.check_constants(spec)
+
+
+CURRICULUM_AGENTS: Final = ("ppo", "cma")
+"""The learning algorithms that draw their scenarios anew all the time, so that a curriculum can add some."""
+
+
+@dataclass(frozen=True)
+class CurriculumConfig:
+    """Paths on which the agent fails, in its training; conf/curriculum/break.yaml explains the fields.
+
+    Raises:
+        ValueError: naming the bad value and the good ones.
+    """
+
+    every: int
+    candidates: int = 48
+    share: float = 0.5
+    most: int = 32
+    regret: float = 0.1
+    forgetting: float = 0.7
+    space: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        keep_integers(self, "every", "candidates", "most", prefix="curriculum.", at_least=1)
+        check_number("curriculum.share", self.share, above=0, at_most=1)
+        check_number("curriculum.regret", self.regret, above=0, below=1)
+        check_number("curriculum.forgetting", self.forgetting, at_least=0, below=1)
+        if not isinstance(self.space, Mapping):
+            raise ValueError(f"curriculum.space must be a mapping of lines of the box of paths, got {self.space!r}")
+
+    def check_fits(self, spec: EpisodeSpec, algorithm: str) -> None:
+        """Check that a training can have it.
+
+        Raises:
+            ValueError: it needs another learner or engine.
+        """
+        check_name("agent of a training with a curriculum", algorithm, CURRICULUM_AGENTS)
+        if spec.engine != "native":
+            raise ValueError(f"curriculum=break needs the engine 'native', got {spec.engine!r}")
 
 
 def _range(name: str, given: Any) -> tuple[float, float]:

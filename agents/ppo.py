@@ -34,6 +34,7 @@ from bbrgym.agents.actor import ACTIVATION_TYPES
 from bbrgym.agents.callbacks import Callbacks, Learner, blaming
 from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import PPOConfig
+from bbrgym.agents.curriculum import without_curriculum
 from bbrgym.agents.inputs import INPUT_EPISODES, measure_inputs
 from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Array, Network
@@ -62,7 +63,7 @@ class PPO(Learner):
 
     def __init__(self, config: PPOConfig, spec: EpisodeSpec, engines: int, seed: int) -> None:
         self._config = config
-        self._spec = spec
+        self._spec = without_curriculum(spec)
         self._seed = seed
         self._engines = engines
         self._flows = engines * spec.agents

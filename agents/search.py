@@ -22,6 +22,7 @@ from bbrgym.agents.callbacks import Callbacks, Learner, blaming
 from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import SearchConfig
 from bbrgym.agents.constants import Constants
+from bbrgym.agents.curriculum import Curriculum, curriculum_of, without_curriculum
 from bbrgym.agents.draws import draw, draw_bank, measure_bank, objective
 from bbrgym.agents.fitness import Array as Outcomes
 from bbrgym.agents.fitness import make_runs
@@ -50,7 +51,8 @@ class WeightSearch(Learner):
 
     def __init__(self, config: SearchConfig, spec: EpisodeSpec, seed: int) -> None:
         self._config = config
-        self._spec = spec
+        self._drawn_spec = spec  # with its curriculum
+        self._spec = spec = without_curriculum(spec)
         self._seed = seed
         self._plain_spec = spec.to_config()
         self._weights = searched_weights(config, spec)
@@ -147,10 +149,30 @@ class WeightSearch(Learner):
     def _draw(self, rng: np.random.Generator) -> tuple[list[Scenario], list[int], Outcomes | None]:
         """Return the scenarios of a generation, their seeds, and what fitness is in relation to."""
         if self._bank is None:
-            return *draw(self._spec, rng, self._config.scenarios), None
+            return *draw(self._drawn_spec, rng, self._config.scenarios), None
         scenarios, seeds, best = self._bank
         chosen = rng.choice(len(scenarios), self._config.scenarios, replace=False)
-        return [scenarios[index] for index in chosen], [seeds[index] for index in chosen], best[chosen]
+        drawn = [scenarios[index] for index in chosen], [seeds[index] for index in chosen], best[chosen]
+        curriculum = curriculum_of(self._drawn_spec)
+        return drawn if curriculum is None else self._with_curriculum(*drawn, curriculum, rng)
+
+    def _with_curriculum(
+        self,
+        scenarios: list[Scenario],
+        seeds: list[int],
+        best: Outcomes,
+        curriculum: Curriculum,
+        rng: np.random.Generator,
+    ) -> tuple[list[Scenario], list[int], Outcomes]:
+        """Replace scenarios of the bank by paths of the curriculum, with the best constant of each."""
+        paths = {place: path for place in range(len(scenarios)) if (path := curriculum.draw(rng)) is not None}
+        if not paths:
+            return scenarios, seeds, best
+        for place, path in paths.items():
+            scenarios[place], seeds[place] = self._spec.action.on(path.scenario), path.seed
+        constants = Constants(self._spec, self._config)
+        best[[*paths]] = constants.best([scenarios[place] for place in paths], [seeds[place] for place in paths])
+        return scenarios, seeds, best
 
     def _measure_bank(self, callbacks: Callbacks) -> bool:
         """Measure the best constant of all scenarios of the bank; return whether there was time for it."""

@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import TrainConfig
+from bbrgym.agents.curriculum import Breaks
 from bbrgym.agents.provenance import short_overrides
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics, read_run
 from bbrgym.agents.train import TrainResult, is_run_of, resume, train
@@ -179,7 +180,11 @@ def sweep_run_id(directory: Path) -> str | None:
 
 
 def train_in_sweep(
-    config: Mapping[str, Any], directory: Path, console: Console | None = None, measure: Measure | None = None
+    config: Mapping[str, Any],
+    directory: Path,
+    console: Console | None = None,
+    measure: Measure | None = None,
+    breaks: Breaks | None = None,
 ) -> TrainResult:
     """Train as a job of a sweep, which may have been killed and restarted.
 
@@ -189,6 +194,7 @@ def train_in_sweep(
             is resumed from its checkpoint.
         console: shows progress; None is standard output.
         measure: as for `bbrgym.agents.train.train`.
+        breaks: likewise.
 
     Raises:
         ValueError: a bad configuration, or the folder has a training with another one.
@@ -196,12 +202,12 @@ def train_in_sweep(
     """
     record = read_run(directory)
     if record is None or not is_run_of(record, config):
-        return train(config, directory, console, measure)
+        return train(config, directory, console, measure, breaks)
     total_steps = read_record(TrainConfig, "train", config.get("train") or {}).total_steps
     saved = max(saved_steps(directory), default=0)
     is_done = record["status"] == "FINISHED"
     if not is_done and saved < total_steps:
-        return resume(directory, None, console, measure=measure)
+        return resume(directory, None, console, measure=measure, breaks=breaks)
     if not is_done:  # killed between its last checkpoint and its end
         _end_run(directory, record, TrackingConfig.of(config.get("tracking")), "FINISHED")
     return TrainResult(

@@ -13,7 +13,16 @@ from typing import Any
 from rich.console import Console
 
 from bbrgym.agents.checkpoint_names import saved_steps
-from bbrgym.agents.config import ALGORITHMS, EXPERIMENT, DistilConfig, PPOConfig, SearchConfig, TrainConfig
+from bbrgym.agents.config import (
+    ALGORITHMS,
+    EXPERIMENT,
+    CurriculumConfig,
+    DistilConfig,
+    PPOConfig,
+    SearchConfig,
+    TrainConfig,
+)
+from bbrgym.agents.curriculum import Breaks
 from bbrgym.agents.tracking import TrackingConfig, read_run
 from bbrgym.agents.yardsticks import Measure, Yardstick
 from bbrgym.checks import check_integer, check_name, read_record
@@ -65,7 +74,11 @@ def check_training(config: Mapping[str, Any], directory: Path | None = None) -> 
 
 
 def train(
-    config: Mapping[str, Any], directory: Path, console: Console | None = None, measure: Measure | None = None
+    config: Mapping[str, Any],
+    directory: Path,
+    console: Console | None = None,
+    measure: Measure | None = None,
+    breaks: Breaks | None = None,
 ) -> TrainResult:
     """Train an agent. Everything that happens follows from the configuration, except for a limit in minutes.
 
@@ -86,11 +99,13 @@ def train(
     the same configuration that ended before its first checkpoint, that one starts again.
 
     Args:
-        config: plain types, with the keys of `EpisodeSpec.from_config` and `agent`, `train`, `tracking`, `seed`;
+        config: plain types, with the keys of `EpisodeSpec.from_config` and `agent`, `train`, `curriculum`, `tracking`,
+            `seed`;
             `composition` has the choices and overrides of a command, for the run's name.
         directory: the run's folder.
         console: shows progress; None is standard output.
         measure: measures the yardsticks of the environment, as `bbrgym.benchmark.yardsticks.measure_yardsticks` does.
+        breaks: breaks the agent, for a curriculum, as `bbrgym.benchmark.breaking.curriculum.Breaker` does.
 
     Raises:
         ValueError: a bad configuration, in which case nothing was written; or the folder cannot be written, has a
@@ -99,7 +114,9 @@ def train(
         EngineError: engines failed too often. A checkpoint was saved, and the run is marked as failed.
     """
     record = _check_folder(directory)
-    return _train(config, directory, console or Console(), is_resumed=is_run_of(record, config), measure=measure)
+    return _train(
+        config, directory, console or Console(), is_resumed=is_run_of(record, config), measure=measure, breaks=breaks
+    )
 
 
 def resume(
@@ -108,6 +125,7 @@ def resume(
     console: Console | None = None,
     config: Mapping[str, Any] | None = None,
     measure: Measure | None = None,
+    breaks: Breaks | None = None,
 ) -> TrainResult:
     """Resume a training that was stopped or killed, or extend one that is complete.
 
@@ -119,6 +137,7 @@ def resume(
         console: shows progress; None is standard output.
         config: the configuration of a training that was killed before it wrote run.json; else that of run.json counts.
         measure: as for `train`.
+        breaks: as for `train`.
 
     Raises:
         ValueError: there is nothing to resume, a change is not allowed, or the folder cannot be written.
@@ -138,7 +157,7 @@ def resume(
             raise ValueError(f"{name} cannot change in a resumed training: only train.… can")
         config["train"][key] = value
     check_folder(directory, "make it writable, or resume a copy of it")
-    return _train(config, directory, console or Console(), is_resumed=True, measure=measure)
+    return _train(config, directory, console or Console(), is_resumed=True, measure=measure, breaks=breaks)
 
 
 def is_run_of(record: Mapping[str, Any] | None, config: Mapping[str, Any]) -> bool:
@@ -180,19 +199,26 @@ def _read(config: Mapping[str, Any]) -> tuple[EpisodeSpec, TrainConfig]:
         read_record(SearchConfig, "agent 'cma'", agent).check_fits(spec)
     if algorithm == "distil":
         read_record(DistilConfig, "agent 'distil'", agent).check_fits(spec)
+    if curriculum := config.get("curriculum"):
+        read_record(CurriculumConfig, "curriculum", curriculum).check_fits(spec, algorithm)
     check_integer("seed", config.get("seed", 1), at_least=0, below=2**31)
     TrackingConfig.of(config.get("tracking"))
     return spec, training
 
 
 def _check_groups(config: Mapping[str, Any]) -> None:
-    for name in ("agent", "train"):
+    for name in ("agent", "train", "curriculum"):
         if not isinstance(config.get(name), Mapping | None):
             raise ValueError(f"{name} must be a mapping, got {config[name]!r}")
 
 
 def _train(
-    config: Mapping[str, Any], directory: Path, console: Console, is_resumed: bool, measure: Measure | None
+    config: Mapping[str, Any],
+    directory: Path,
+    console: Console,
+    is_resumed: bool,
+    measure: Measure | None,
+    breaks: Breaks | None,
 ) -> TrainResult:
     spec, training = _read(config)
     from bbrgym.agents.training_loop import run_training
@@ -205,6 +231,7 @@ def _train(
         console=console,
         is_resumed=is_resumed,
         measure=measure,
+        breaks=breaks,
     )
     return TrainResult(
         directory=directory,

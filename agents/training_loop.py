@@ -15,11 +15,13 @@ from rich.console import Console
 
 from bbrgym.agents.callbacks import EVALUATION_SEED, Callbacks, Learner
 from bbrgym.agents.checkpoint import TrainingState, remove_partial, restore_latest, save_checkpoint
-from bbrgym.agents.config import EXPERIMENT, DistilConfig, PPOConfig, SearchConfig, TrainConfig
+from bbrgym.agents.config import EXPERIMENT, CurriculumConfig, DistilConfig, PPOConfig, SearchConfig, TrainConfig
+from bbrgym.agents.curriculum import Breaks, Curriculum
 from bbrgym.agents.provenance import run_name
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.agents.yardsticks import Measure, Yardstick
 from bbrgym.baselines.policy_file import FOLDERS
+from bbrgym.checks import read_record
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.extras import optional
@@ -75,6 +77,7 @@ def run_training(
     console: Console,
     is_resumed: bool,
     measure: Measure | None = None,
+    breaks: Breaks | None = None,
 ) -> tuple[int, float | None, bool, Sequence[Yardstick]]:
     """Train, or resume from the newest checkpoint, as `bbrgym.agents.train.train` describes.
 
@@ -87,8 +90,12 @@ def run_training(
         EngineError: engines failed too often.
     """
     algorithm, seed = config["agent"]["algorithm"], int(config.get("seed", 1))
-    with closing(make_learner(config, spec, training)) as learner:
+    curriculum = _make_curriculum(config, spec, breaks)
+    learned = spec if curriculum is None else curriculum.on(spec)
+    with closing(make_learner(config, learned, training)) as learner:
         state = (restore_latest(learner, directory) if is_resumed else None) or TrainingState()
+        if curriculum is not None and state.curriculum is not None:
+            curriculum.restore(state.curriculum)
         record = read_run(directory)
         is_finished = record is not None and record["status"] == "FINISHED"  # else it was killed before its end
         if _has_ended(learner) and is_finished:
@@ -123,6 +130,7 @@ def run_training(
                         console=console,
                         state=state,
                         yardsticks=yardsticks,
+                        curriculum=curriculum,
                     )
                 )
             )
@@ -152,6 +160,17 @@ def run_training(
             tracker.log_agent(saved[0])
         is_complete = _has_ended(learner) or learner.steps >= training.total_steps
     return learner.steps, state.best_score, is_complete, yardsticks
+
+
+def _make_curriculum(config: Mapping[str, Any], spec: EpisodeSpec, breaks: Breaks | None) -> Curriculum | None:
+    if not config.get("curriculum"):
+        return None
+    if breaks is None:
+        raise ValueError(
+            "a curriculum needs what breaks the agent: give breaks=bbrgym.benchmark.breaking.curriculum.Breaker()"
+        )
+    chosen = read_record(CurriculumConfig, "curriculum", config["curriculum"])
+    return Curriculum(chosen, spec, breaks, int(config.get("seed", 1)))
 
 
 def _measure(measure: Measure | None, spec: EpisodeSpec, episodes: int, console: Console) -> Sequence[Yardstick]:

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from bbrgym.agents.train import train
+from bbrgym.benchmark.breaking.curriculum import Breaker
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.run import read_benchmark, run_benchmark
 from bbrgym.benchmark.tables import print_summary
@@ -30,7 +31,7 @@ def run_demo(
     minutes = (config.get("train") or {}).get("max_minutes")
     console.rule("1. Training" + (f", {minutes:g} minutes" if minutes else ""))
     with resumed_by(f"`{command('bbrgym train', {'train.resume': directory})}` resumes its training"):
-        trained = train(config, directory, console, partial(measure_yardsticks, console=console))
+        trained = train(config, directory, console, partial(measure_yardsticks, console=console), Breaker())
     console.rule("2. Benchmark")
     with resumed_by(f"`{_benchmark_command(config, trained.directory)}` resumes its benchmark"):
         result = run_benchmark({**config["benchmark"], "agent": str(trained.directory)}, benchmark_directory, console)

@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from bbrgym.agents.curriculum import Breaks
     from bbrgym.agents.train import TrainResult
     from bbrgym.agents.yardsticks import Yardstick
     from bbrgym.benchmark.board import Submission
@@ -246,7 +247,7 @@ def _train_once(config: dict[str, Any], directory: Path) -> float:
 
     with resumed_by(f"`{command('bbrgym train', {'train.resume': directory})}` resumes it"):
         console = make_console()
-        result = train(config, directory, console, partial(_measure_yardsticks, console=console))
+        result = train(config, directory, console, partial(_measure_yardsticks, console=console), _breaker(config))
     _report_training(result)
     return result.score
 
@@ -262,7 +263,7 @@ def _resume(directory: Path, arguments: list[str]) -> int:
     with resumed_by(SAME_COMMAND):
         console = make_console()
         measure = partial(_measure_yardsticks, console=console)
-        result = resume(directory, changes, console, _composed(directory), measure)
+        result = resume(directory, changes, console, _composed(directory), measure, _breaker())
     _report_training(result)
     return 0
 
@@ -293,6 +294,15 @@ def _measure_yardsticks(spec: EpisodeSpec, episodes: int, console: Console) -> S
     from bbrgym.benchmark.yardsticks import measure_yardsticks
 
     return measure_yardsticks(spec, episodes, console)
+
+
+def _breaker(config: Mapping[str, Any] | None = None) -> Breaks | None:
+    """Return what breaks agents; None for a configuration without a curriculum."""
+    if config is not None and not config.get("curriculum"):
+        return None
+    from bbrgym.benchmark.breaking.curriculum import Breaker
+
+    return Breaker()
 
 
 def _report_training(result: TrainResult) -> None:
@@ -890,7 +900,7 @@ BENCHMARKS = Path("runs/benchmark")
 """The folder of all benchmarks."""
 
 _ENVIRONMENT_GROUPS = ("scenario", "observation", "action", "reward", "env", "engine")
-_TRAINING_GROUPS = (*_ENVIRONMENT_GROUPS, "agent", "train")
+_TRAINING_GROUPS = (*_ENVIRONMENT_GROUPS, "agent", "train", "curriculum")
 
 COMMANDS: dict[str, Command] = {
     "simulate": Command(
