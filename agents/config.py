@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from bbrgym.baselines.policy_file import ACTIVATIONS
@@ -262,14 +262,14 @@ class CurriculumConfig:
     most: int = 32
     regret: float = 0.1
     forgetting: float = 0.7
-    space: Mapping[str, Any] = field(default_factory=dict)
+    space: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         keep_integers(self, "every", "candidates", "most", prefix="curriculum.", at_least=1)
         check_number("curriculum.share", self.share, above=0, at_most=1)
         check_number("curriculum.regret", self.regret, above=0, below=1)
         check_number("curriculum.forgetting", self.forgetting, at_least=0, below=1)
-        if not isinstance(self.space, Mapping):
+        if not isinstance(self.space, Mapping | None):
             raise ValueError(f"curriculum.space must be a mapping of lines of the box of paths, got {self.space!r}")
 
     def check_fits(self, spec: EpisodeSpec, algorithm: str) -> None:

@@ -28,8 +28,9 @@ _LEAST_WEIGHT: Final = 0.01
 """A path that counts less is forgotten."""
 
 _ABSENT_RTT_MS: Final = 5.0
-_ABSENT_S: Final = 0.1
-"""A flow that is not wanted, for the number of agents must be the same in all episodes, comes at the very end."""
+_ABSENT_S: Final = 0.001
+"""A flow that is not wanted, for the number of agents must be the same in all episodes, leaves at once: before anything
+is measured."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class Curriculum:
             duration_s=plain.duration_s,
             candidates=config.candidates,
             regret=config.regret,
-            space=config.space,
+            space=config.space or {},
         )
         breaks.check(self._quest)
 
@@ -264,5 +265,5 @@ def _with_agents(scenario: Scenario, agents: int) -> Scenario:
         return scenario
     # A short RTT, since delays count in relation to the longest one.
     rtt_ms = min([_ABSENT_RTT_MS, *(flow.rtt_ms for flow in scenario.flows)])
-    absent = Flow("agent", rtt_ms=rtt_ms, start_s=scenario.duration_s - min(_ABSENT_S, scenario.duration_s / 10))
+    absent = Flow("agent", rtt_ms=rtt_ms, stop_s=_ABSENT_S)
     return dataclasses.replace(scenario, flows=(*scenario.flows, *[absent] * lacking))
