@@ -20,7 +20,7 @@ import numpy as np
 from bbrgym import _controllers
 from bbrgym._controllers import PolicyNetwork
 from bbrgym.agents.bounds import Floats, NetworkBounds
-from bbrgym.agents.properties import BY_PREFERENCE, LAST, Comparison, Property, quantity, read_property, scale
+from bbrgym.agents.properties import BY_PREFERENCE, LAST, SOUGHT, Comparison, Property, quantity, read_property, scale
 from bbrgym.baselines import registry
 from bbrgym.baselines.policy_file import StoredPolicy
 from bbrgym.checks import check_integer, check_number
@@ -46,6 +46,9 @@ _MARGIN: Final = 1e-6
 """By how much boxes are wider than what they stand for: features are rounded to single precision."""
 _SAME_ACTION: Final = 1e-5
 """An action that is larger by less is the same choice, for features are rounded to single precision."""
+_SAME_GAIN: Final = 1e-5
+_IMPOSSIBLE: Final = 1e9
+"""How far an observation that cannot be is from refuting anything."""
 _STARTS: Final = 2000
 """Corners of the box that are tried at first; from the best `_CLIMBERS` the search climbs. With a memory, each costs 31
 steps: `_STARTS_WITH_MEMORY`, and one climbs."""
@@ -61,6 +64,10 @@ _LEAST_BDP: Final = 1e-3
 counts as this many."""
 _MOST_BDP: Final = 1e12
 """In packets: no path has more."""
+
+
+class NothingObservedError(ValueError):
+    """No observation fulfils all conditions."""
 
 
 @dataclass(frozen=True)
@@ -188,10 +195,13 @@ def certify(
         boxes: most boxes that are bounded, for each number that is tried.
 
     Raises:
-        ValueError: a condition on what the policy does not observe or that no observation fulfils, a claim that is not
-            about its actions, or a network whose sums can overflow.
+        NothingObservedError: no observation fulfils the conditions.
+        ValueError: a condition on what the policy does not observe, a claim that is not about its actions, or a network
+            whose sums can overflow.
     """
     check_integer("boxes", boxes, at_least=1)
+    if [one.number for one in (*asked.conditions, asked.claim)].count(None) > 1:
+        raise ValueError(f"a property can have one '{SOUGHT}', got '{asked}'")
     problem = _Problem(policy, preference, observed)
     sought = next((place for place, one in enumerate(asked.conditions) if one.number is None), None)
     if sought is None:
@@ -203,7 +213,7 @@ def _weakest(problem: _Problem, asked: Property, sought: int, boxes: int) -> Cer
     """Find, by bisection, the weakest condition under which a claim is proved."""
     condition = asked.conditions[sought]
     feature = problem.features_of(condition.name)[0]
-    weak, strong = problem.range_of(feature)
+    weak, strong = problem.range_of(feature, [one for one in asked.conditions if one is not condition])
     if condition.sign == "<=":
         weak, strong = strong, weak
 
@@ -294,7 +304,12 @@ class _Problem:
         ends = zip(*(_values(feature, preference) for feature in self._features), strict=True)
         low, high = (np.tile(np.array(end, np.float32), observation.history).astype(float) for end in ends)
         if observed is not None:
-            low, high = np.clip(observed[0], low, high), np.clip(observed[1], low, high)
+            # What a preference fixes was observed at others.
+            is_fixed = [PREFERENCE in name for name in self._names] if preference is not None else [False]
+            is_free = ~np.resize(is_fixed, len(low))
+            low, high = (
+                np.where(is_free, np.clip(end, low, high), old) for end, old in zip(observed, (low, high), strict=True)
+            )
         self._low, self._high = low, high
         self._neutral = observation.neutral.astype(float)
         is_binary = [_is_binary(name, preference) for name in self._names]
@@ -314,10 +329,11 @@ class _Problem:
             raise ValueError(f"the policy observes no {name!r}; conditions can be on {', '.join(known)}")
         return found
 
-    def range_of(self, feature: Feature) -> tuple[float, float]:
-        """Return the lowest and the highest value of a feature in the latest step."""
+    def range_of(self, feature: Feature, conditions: Sequence[Comparison]) -> tuple[float, float]:
+        """Return the lowest and the highest value of a feature in the latest step, under conditions."""
         place = self._inputs - len(self._names) + self._names.index(feature.name)
-        return float(self._low[place]), float(self._high[place])
+        low, high = self._box(conditions)
+        return float(low[place]), float(high[place])
 
     def solve(self, asked: Property, budget: int) -> _Outcome:
         """Search for the largest value of what would refute a claim.
@@ -404,7 +420,7 @@ class _Problem:
                 if condition.sign != ">=":
                     high[place] = min(high[place], edge)
                 if low[place] > high[place]:
-                    raise ValueError(f"no observation fulfils {condition} and the other conditions")
+                    raise NothingObservedError(f"no observation fulfils {condition} and the other conditions")
         return low, high
 
     def _choices(self, claim: Comparison) -> list[Comparison]:
@@ -614,7 +630,16 @@ class _Problem:
             return np.where(beyond < exact, np.inf, found)
 
         def seen(actions: Floats, observations: Floats) -> Floats:
-            return sign * (actions - last(observations[:, place]))
+            above = sign * (actions - last(observations[:, place]))
+            if name != "asinh_excess_window" or "log_bdp" not in self._names:
+                return np.asarray(above)
+            # The bounds of the gain hold for both: of what was chosen last, and of what is chosen.
+            bdp = self._bdps(observations, observations)[0]
+            before = 1.0 + np.sinh(observations[:, place]) / bdp
+            now = self._action.all_gains(np.stack([actions, actions], axis=1), bdp)[0]
+            is_possible = (before >= lowest - _SAME_GAIN) & (before <= highest + _SAME_GAIN)
+            above = np.where(sign * (now - before) > _SAME_GAIN, above, np.minimum(above, 0.0))
+            return np.where(is_possible, above, -_IMPOSSIBLE)
 
         of_inputs = np.zeros(self._inputs + self._network.memory)
         of_inputs[place] = -sign * slope

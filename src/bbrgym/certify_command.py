@@ -13,6 +13,7 @@ from bbrgym.agents.certificates import (
     PROVED,
     REFUTED,
     Certificate,
+    NothingObservedError,
     certify,
     default_properties,
     observed_box,
@@ -87,12 +88,19 @@ def _certify(options: argparse.Namespace) -> int:
     check_integer("--boxes", options.boxes, at_least=1)
     given = [read_property(text) for text in options.property]
     conditions = tuple(one for text in options.where for one in read_conditions(text))
+    if sought := [condition for condition in conditions if condition.number is None]:
+        raise ValueError(f"--where must have numbers, got '{sought[0]}'")
     policy = read_policy(options.agent)
     observed = None if options.episodes is None else observed_box(policy, options.episodes, options.seed)
     found: list[Certificate] = []
     for asked in given or default_properties(policy):
         under = Property((*asked.conditions, *conditions), asked.claim)
-        found.append(certify(policy, under, preference=preference, observed=observed, boxes=options.boxes))
+        try:
+            found.append(certify(policy, under, preference=preference, observed=observed, boxes=options.boxes))
+        except NothingObservedError:
+            if given:
+                raise
+            print(f"Left out, as no observation fulfils its conditions: {asked}", file=sys.stderr)
     _print(found)
     counts = Counter(one.verdict for one in found)
     box = "all that its features can have"

@@ -162,6 +162,19 @@ def test_the_last_choice_is_what_a_feature_tells(scale: str) -> None:
     assert (found.bound, found.reached) == (None, None)
 
 
+def test_a_last_choice_is_one_that_the_bounds_of_the_gain_allow() -> None:
+    # It always asks for 5 packets, of which a gain of at most 2 allows one BDP.
+    names = ["log_backlog", "log_bdp", "asinh_excess_window", "loss_rate"]
+    action = {"cwnd_gain": [0.5, 2.0], "pacing_gain": [0.8, 1.25], "cwnd_scale": "packets"}
+    policy = linear(shift=0.2875, observation={"features": names, "history": 1}, action=action)
+    found = ask(policy, "backlog >= 3 -> cwnd_gain <= last")
+    assert found.verdict == REFUTED
+    last = 1.0 + np.sinh(found.observation[2]) / 10.0 ** found.observation[1]
+    assert 0.5 - 1e-3 <= last < found.decision["cwnd_gain"] <= 2.0
+    # With one packet of BDP at most, all that it asks for is cut to a gain of 2, and so was the last choice.
+    assert ask(policy, "bdp <= 1, excess_window >= 1 -> cwnd_gain <= last").verdict == UNDECIDED
+
+
 def test_what_refutes_a_property_is_an_observation_of_the_real_policy() -> None:
     agent = small(make_agent(seed=3, widths=(8, 8), **LINEAR), factor=0.5)
     policy = agent.stored
@@ -306,6 +319,17 @@ def test_the_command_prints_what_is_proved(tmp_path: Path, capsys: pytest.Captur
     assert main(["certify", str(folder), "--property", fails, "--where", "backlog >= 4000"]) == 0
 
 
+def test_usual_properties_that_nothing_fulfils_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "agent"
+    linear(backlog=-1 / 12, shift=0.5).save(folder)
+    assert main(["certify", str(folder), "--where", "backlog <= 3, backlog >= 1", "--json"]) == 0
+    told = capsys.readouterr()
+    assert told.err.count("Left out") == 2
+    stated = [one["stated"] for one in json.loads(told.out)["certificates"]]
+    assert len(stated) == 5
+    assert stated[-1].startswith("backlog >= 3")
+
+
 def test_a_table_fits_a_narrow_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["certify", str(REFERENCE), "--boxes", "200"]) == 0
@@ -324,6 +348,8 @@ def test_a_table_fits_a_narrow_terminal(capsys: pytest.CaptureFixture[str], monk
         ([str(REFERENCE), "--property", "backlog"], "must be like"),
         ([str(REFERENCE), "--where", "backlog"], "must be like"),
         ([str(REFERENCE), "--where", "backlog >= 3 -> cwnd_gain <= 2"], "must be"),
+        ([str(REFERENCE), "--where", "backlog >= ?"], "--where must have numbers"),
+        ([str(REFERENCE), "--property", "cwnd_gain <= 2", "--where", "bdp <= 2, bdp >= 3"], "no observation"),
     ],
 )
 def test_bad_input_is_explained(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
