@@ -101,12 +101,14 @@ def _certify(options: argparse.Namespace) -> int:
             if given:
                 raise
             print(f"Left out, as no observation fulfils its conditions: {asked}", file=sys.stderr)
-    _print(found)
+    _print(found, len(conditions))
     counts = Counter(one.verdict for one in found)
     box = "all that its features can have"
     if options.episodes is not None:
         box = f"what it observed in {options.episodes} episodes of seed {options.seed}"
     headline = f"{', '.join(f'{count} {verdict}' for verdict, count in counts.items())}, over {box}"
+    if conditions:
+        box += f" where {', '.join(map(str, conditions))}"
     is_enough = not given or counts[PROVED] == len(found)
     tell(
         "\n".join(wrap(f"{headline}, at {_preference_text(preference)}.")),
@@ -137,22 +139,27 @@ def _preference_text(preference: float | None) -> str:
     return "any preference" if preference is None else f"preference {preference:g}"
 
 
-def _print(found: Sequence[Certificate]) -> None:
+def _print(found: Sequence[Certificate], common: int) -> None:
+    """Print what was found, without the last conditions of each property, which are common to all."""
     headings = (Heading("property", kind="words"), Heading("result", kind="words"), Heading("reached"))
     rows = []
     for one in found:
         verdict = f"{one.verdict}, as of any policy" if one.is_of_action else one.verdict
-        rows.append((str(one.stated), verdict, "" if one.reached is None else f"{one.reached:.4g}"))
+        rows.append((_own(one.stated, common), verdict, "" if one.reached is None else f"{one.reached:.4g}"))
     print_table(make_console(), headings, rows)
     for one in found:
         if one.verdict != REFUTED:
             continue
-        lines = [*wrap(f"Refuted: {one.stated}")]
+        lines = [*wrap(f"Refuted: {_own(one.stated, common)}")]
         if one.before:
             lines += wrap(f"after 30 steps of {_text(one.example_before)}", "  ", "  ")
         lines += wrap(f"on {_text(one.example)}", "  ", "  ")
         lines += wrap(f"it decides {_text(one.decision)}", "  ", "  ")
         print("\n".join(lines) + "\n")
+
+
+def _own(stated: Property, common: int) -> str:
+    return str(Property(stated.conditions[: len(stated.conditions) - common], stated.claim))
 
 
 def _text(values: Mapping[str, float]) -> str:

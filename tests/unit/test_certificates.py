@@ -317,6 +317,9 @@ def test_the_command_prints_what_is_proved(tmp_path: Path, capsys: pytest.Captur
     assert main(["certify", str(folder), "--property", holds, "--property", fails]) == 1
     assert "Refuted: backlog >= 63 -> cwnd_gain <= 1.5" in capsys.readouterr().out
     assert main(["certify", str(folder), "--property", fails, "--where", "backlog >= 4000"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("4000") == 1  # in the last line
+    assert "where backlog >= 4000" in printed
 
 
 def test_usual_properties_that_nothing_fulfils_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
