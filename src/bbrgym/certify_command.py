@@ -106,9 +106,10 @@ def _certify(options: argparse.Namespace) -> int:
     box = "all that its features can have"
     if options.episodes is not None:
         box = f"what it observed in {options.episodes} episodes of seed {options.seed}"
-    headline = f"{', '.join(f'{count} {verdict}' for verdict, count in counts.items())}, over {box}"
     if conditions:
         box += f" where {', '.join(map(str, conditions))}"
+    results = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "nothing to prove"
+    headline = f"{results}, over {box}"
     is_enough = not given or counts[PROVED] == len(found)
     tell(
         "\n".join(wrap(f"{headline}, at {_preference_text(preference)}.")),
