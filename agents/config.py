@@ -218,16 +218,20 @@ class DistilConfig(FitnessConfig):
     units: int = 32
     has_skip: bool = True
     rounds: int = 3
+    improvements: int = 0
     epochs: int = 12
     batch_size: int = 64
     learning_rate: float = 0.003
     max_grad_norm: float = 1.0
     noise: float = 0.08
+    windows: int = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_name("learning algorithm", self.algorithm, ("distil",))
-        keep_integers(self, "scenarios", "units", "rounds", "epochs", "batch_size", prefix="agent.", at_least=1)
+        positive = ("scenarios", "units", "rounds", "epochs", "batch_size", "windows")
+        keep_integers(self, *positive, prefix="agent.", at_least=1)
+        keep_integers(self, "improvements", prefix="agent.", at_least=0)
         check_number("agent.learning_rate", self.learning_rate, above=0, at_most=MOST)
         check_number("agent.max_grad_norm", self.max_grad_norm, above=0)
         check_number("agent.noise", self.noise, at_least=0, at_most=1)

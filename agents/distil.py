@@ -1,31 +1,36 @@
 """Distillation of a teacher that is a search into a student with memory.
 
-A simulator knows what no sender knows: what each constant action reaches in a scenario (`bbrgym.agents.constants`).
-The student sees observations alone. It is an LSTM, which recognises the path, and perhaps a linear skip from the
-observation to the action. In each round it drives all flows of all scenarios, and what it saw is kept (DAgger, Ross et
-al. 2011, arXiv:1011.0686). Then it learns from the rounds so far. Its loss at every step of every flow is its regret:
-what the best constant reaches in this scenario, less what its own action would as a constant, which the table gives by
-linear interpolation. So there are no labels and no rule: where many actions are as good, all are right, and where it
-cannot know the path, it learns the action that costs least.
+A simulator knows what no sender knows: what each action reaches in a scenario. The student sees observations alone. It
+is an LSTM, which recognises the path, and perhaps a linear skip from the observation to the action. In each round it
+drives all flows of all scenarios and learns from what they saw (DAgger, Ross et al. 2011, arXiv:1011.0686). Its loss in
+every step of a link is its regret (`bbrgym.agents.lessons`): the most that an action reaches in this part of this
+scenario, less what its own reaches, which a table gives by linear interpolation. So there are no labels and no rule:
+where many actions are as good, all are right, and where it cannot know the path, it learns the action that costs least.
 
-In the first round a random constant drives the flows of a scenario, since a student that knows nothing stays where it
-starts. An action has a slow noise, the same for all flows of a link, from which the student learns to return.
+There are two teachers, one after the other:
+
+* constant actions (`bbrgym.agents.constants`). All rounds are in the same scenarios. In the first a random constant
+  drives the flows of a scenario, since a student that knows nothing stays where it starts.
+* the student itself with something added to all of its actions, in new scenarios in each round. What is better than the
+  student is learned, so that each round improves it: policy iteration, with the table in the place of a critic.
+
+The actions of a round have a slow noise, the same for all flows of a link, from which the student learns to return.
 
 Importing it loads torch.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -35,6 +40,8 @@ from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import DistilConfig
 from bbrgym.agents.constants import Constants
 from bbrgym.agents.draws import bank_rng, draw_bank, measure_bank, objective
+from bbrgym.agents.fitness import each_outcome
+from bbrgym.agents.lessons import Lesson, Seen, Student, Table, joined, sequences
 from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Array, Network, StoredPolicy
 from bbrgym.checks import check_integer
@@ -43,18 +50,17 @@ from bbrgym.envs.episode_spec import EpisodeSpec, count_steps
 from bbrgym.envs.observation import standardisation
 from bbrgym.envs.scenario import Scenario
 
-OUTPUT_SCALE: Final = 0.1
-"""Scale of the last layer at the start, so that the first actions are close to the best constant."""
 NOISE_STEPS: Final = 20
 """How many steps a noise lasts: long enough to change the queue."""
-FIRST_STEPS, FIRST_WEIGHT = 20, 0.2
-"""How many steps of a flow count less, and how much: nobody can know the path yet."""
-LEAST_PART: Final = 0.3
-"""A flow that takes part in a smaller fraction of the steps teaches nothing about its path."""
-OUTSIDE: Final = 5.0
-"""The loss of an action outside of the table, per unit."""
 HALVED_AFTER: Final = 2
 """After so many rounds the learning rate is half: what was seen changes less."""
+CWND_MOVES: Final = (-0.1, -0.05, 0.0, 0.05, 0.1)
+PACING_MOVES: Final = (-0.3, -0.15, 0.0, 0.15, 0.3)
+"""What is added to the actions for cwnd_gain and for pacing_gain of a student, one of them at a time."""
+LEAST_QUEUED: Final = 0.1
+"""Packets above one BDP that a constant keeps in the queue, at least."""
+_BDP: Final = 1000.0
+"""In packets: any will do, if what is above one does not depend on it."""
 _AT_ONCE: Final = 64
 """Engines of a rollout, whose rows are in memory."""
 
@@ -76,7 +82,7 @@ class Distillation(Learner):
         self._config = config
         self._spec = spec
         self._seed = seed
-        self._constants = Constants(spec, config)
+        self._constants = Constants(spec, config, config.windows)
         inputs = spec.observation.space.shape[0]
         with torch.random.fork_rng():
             torch.manual_seed(int(self._rng(_WEIGHTS).integers(2**62)))
@@ -84,9 +90,8 @@ class Distillation(Learner):
         self._optimiser = self._make_optimiser()
         self._inputs: tuple[Array, Array] | None = None  # mean and scale
         self._round = self._epoch = 0  # that come next
-        self._drivers: list[bytes] = []  # the policies of the rounds; b"" is random constants
-        self._seen: list[_Seen] = []
-        self._table: torch.Tensor | None = None
+        self._drivers: list[Network | None] = []  # the policies of the rounds; None is random constants
+        self._lessons: dict[int, Lesson] = {}  # that the round needs, by their rounds
 
     @property
     def has_learned(self) -> bool:
@@ -96,21 +101,16 @@ class Distillation(Learner):
     @cached_property
     def most_steps(self) -> int:
         """The decisions of all rounds."""
-        return self._config.rounds * self._decisions_per_round
+        return self._steps_until(self._rounds)
 
     def learn(self, total_steps: int, callbacks: Callbacks) -> None:
         """See `Learner`; a round is a rollout."""
         callbacks.on_training_start(self)
-        is_on = self._teach(callbacks)
+        is_on = True
         while is_on and self.steps < min(total_steps, self.most_steps):
             if self._epoch == 0:
                 callbacks.on_rollout_start(self)
-                if len(self._drivers) == self._round:
-                    self._drivers.append(self._policy() if self._round else b"")
-                    self._optimiser = self._make_optimiser()
-            while len(self._seen) <= self._round:
-                self._seen.append(self._drive(len(self._seen)))
-            is_on = self._fit(total_steps, callbacks)
+            is_on = self._prepare(callbacks) and self._fit(total_steps, callbacks)
         callbacks.on_training_end(self)
 
     def agent(self) -> Agent:
@@ -128,9 +128,17 @@ class Distillation(Learner):
         """See `Restorable`."""
         torch.save([self._student.state_dict(), self._optimiser.state_dict()], folder / "student.pt")
         mean, scale = self._inputs or _no_inputs(self._spec)
-        drivers = {f"driver.{index}": np.frombuffer(each, np.uint8) for index, each in enumerate(self._drivers)}
-        np.savez(folder / "rounds.npz", mean=mean, scale=scale, **drivers)  # type: ignore[arg-type]
-        return {"round": self._round, "epoch": self._epoch, "is_standardised": self._inputs is not None}
+        arrays = {"mean": mean, "scale": scale}
+        for index, driver in enumerate(self._drivers):
+            arrays |= {f"{index}/{name}": array for name, array in (driver.to_arrays() if driver else {}).items()}
+        np.savez(folder / "rounds.npz", **arrays)  # type: ignore[arg-type]
+        is_standardised = self._inputs is not None
+        return {
+            "round": self._round,
+            "epoch": self._epoch,
+            "drivers": len(self._drivers),
+            "is_standardised": is_standardised,
+        }
 
     def restore(self, folder: Path, description: Mapping[str, Any]) -> None:
         """See `Restorable`."""
@@ -138,11 +146,20 @@ class Distillation(Learner):
         self._student.load_state_dict(student)
         self._optimiser = self._make_optimiser()
         self._optimiser.load_state_dict(optimiser)
+        count = check_integer("drivers", description["drivers"], at_least=0)
+        drivers: list[dict[str, Array]] = [{} for _ in range(count)]
         with np.load(folder / "rounds.npz", allow_pickle=False) as saved:
+            for full_name in saved.files:
+                index, _, name = full_name.partition("/")
+                if name:
+                    drivers[int(index)][name] = saved[full_name]
             inputs = saved["mean"], saved["scale"]
-            self._drivers = [saved[f"driver.{index}"].tobytes() for index in range(len(saved.files) - 2)]
+        like = self._student.network()
+        self._drivers = [
+            Network.from_arrays(arrays, like.activation, like.output) if arrays else None for arrays in drivers
+        ]
         self._inputs = inputs if description["is_standardised"] else None
-        self._seen = []
+        self._lessons = {}
         self._round, self._epoch, self.steps = (
             check_integer(name, description[name], at_least=0) for name in ("round", "epoch", "steps")
         )
@@ -150,39 +167,92 @@ class Distillation(Learner):
     def close(self) -> None:
         """See `Learner`; engines end with each rollout."""
 
-    def _teach(self, callbacks: Callbacks) -> bool:
-        """Make the table of what constants reach; return whether there is time for more."""
-        if self._table is not None:
-            return True
-        scenarios, seeds = self._bank
+    @property
+    def _rounds(self) -> int:
+        return self._config.rounds + self._config.improvements
+
+    def _prepare(self, callbacks: Callbacks) -> bool:
+        """Make what this round learns from; return whether there was time for it."""
+        number = self._round
+        if len(self._drivers) == number:
+            self._drivers.append(self._network() if number else None)
+            self._optimiser = self._make_optimiser()
+        improves = number >= self._config.rounds
+        needed = [number] if improves else list(range(number + 1))
+        self._lessons = {known: lesson for known, lesson in self._lessons.items() if known in needed}
+        for each in needed:
+            if each not in self._lessons:
+                lesson = self._improve(each, callbacks) if improves else self._imitate(each, callbacks)
+                if lesson is None:
+                    return False
+                self._lessons[each] = lesson
+        return True
+
+    def _imitate(self, number: int, callbacks: Callbacks) -> Lesson | None:
+        """Return what a round has to teach of constants; None if there was no time for it."""
+        scenarios, seeds = self._bank(number)
         begin_s = time.monotonic()
         table = measure_bank(self._constants, scenarios, seeds, callbacks)
         if table is None:
-            return False
+            return None
         if self.steps == 0:
+            of_scenarios = table.mean(axis=1)
             metrics = {
-                "teacher/oracle_constant": float(table.max(axis=1).mean()),
-                "teacher/best_constant": float(table.mean(axis=0).max()),
+                "teacher/oracle_constant": float(of_scenarios.max(axis=1).mean()),
+                "teacher/best_constant": float(of_scenarios.mean(axis=0).max()),
                 "time/teacher": time.monotonic() - begin_s,
             }
             callbacks.log_metrics(metrics, 0)
-            best = self._constants.actions[table.mean(axis=0).argmax()]
-            with torch.no_grad():
-                self._student.out.bias.fill_(float(best))
-        self._table = torch.as_tensor(table, dtype=torch.float32)
-        return True
+            best = self._constants.actions[of_scenarios.mean(axis=0).argmax()]
+            self._student.begin_with((float(best), self._constants.pacing))
+        seen = self._drive(number)
+        return Lesson(seen, self._steps(number), cwnd=self._table(self._constants.actions, table), queued=self._queued)
 
-    def _drive(self, number: int) -> _Seen:
-        """Return what a round saw: all scenarios, driven by the policy of this round."""
+    def _improve(self, number: int, callbacks: Callbacks) -> Lesson | None:
+        """Return what a round has to teach of actions beside its driver's; None if there was no time for it."""
+        scenarios, seeds = self._bank(number)
+        moves = [(move, 0.0) for move in CWND_MOVES] + [(0.0, move) for move in PACING_MOVES if move]
         driver = self._drivers[number]
-        policy = PolicyNetwork(driver) if driver else None
+        assert driver is not None
+        moved = [self._bytes(_moved(driver, *move)) for move in moves]
+        values = np.empty((len(scenarios), self._config.windows, len(moves)))
+        results = each_outcome(self._spec, self._config, moved, scenarios, seeds, self._config.windows)
+        with closing(results):
+            for done, (index, outcomes) in enumerate(results, 1):
+                values[index] = outcomes.T
+                if not callbacks.on_preparation("moves in scenario", done, len(scenarios)):
+                    return None
+        own = values[..., CWND_MOVES.index(0.0)]
+        of_pacing = np.insert(values[..., len(CWND_MOVES) :], PACING_MOVES.index(0.0), own, axis=2) - own[..., None]
+        callbacks.log_metrics(
+            {
+                "teacher/student": float(own.mean()),
+                "teacher/best_move": float(values.max(axis=2).mean()),
+            },
+            self.steps,
+        )
+        seen = self._drive(number)
+        return Lesson(
+            seen,
+            self._steps(number),
+            cwnd=self._table(CWND_MOVES, values[..., : len(CWND_MOVES)]),
+            pacing=self._table(PACING_MOVES, of_pacing),
+            base=_actions(PolicyNetwork(self._bytes(driver)), seen),
+            queued=self._queued,
+        )
+
+    def _drive(self, number: int) -> Seen:
+        """Return what a round saw in all of its scenarios."""
+        driver = self._drivers[number]
+        policy = None if driver is None else PolicyNetwork(self._bytes(driver))
         spec, config, rng = self._spec, self._config, self._rng(_ROLLOUT, number)
         count = min(config.scenarios, _AT_ONCE)
-        parts: list[_Seen] = []
+        parts: list[Seen] = []
         with closing(Episodes(spec, count)) as env:
             for first in range(0, config.scenarios, count):
                 indices = np.minimum(np.arange(first, first + count), config.scenarios - 1)  # the last one again
-                env.begin_resets(np.arange(count), [bank_rng(self._seed, int(index)) for index in indices])
+                bank = indices + self._first_of(number)
+                env.begin_resets(np.arange(count), [bank_rng(self._seed, int(index)) for index in bank])
                 env.finish_resets()
                 steps = env.most_steps
                 shape = math.ceil(steps / NOISE_STEPS), count
@@ -197,33 +267,35 @@ class Distillation(Learner):
                 env.run(rollout, policy)
                 is_new = np.arange(first, first + count) < config.scenarios
                 took_part = rollout.took_part() & is_new.repeat(spec.agents)
-                parts.append(_sequences(rollout.arrays.observations, took_part, indices.repeat(spec.agents)))
-        seen = _joined(parts)
+                parts.append(sequences(rollout.arrays.observations, took_part, indices.repeat(spec.agents)))
+        seen = joined(parts)
         if self._inputs is None:
             self._inputs = standardisation(seen.observations[seen.took_part])
         return seen
 
     def _fit(self, total_steps: int, callbacks: Callbacks) -> bool:
-        """Learn from the rounds so far, to the end of this one; return whether there is time for more."""
+        """Learn from the lessons, to the end of this round; return whether there is time for more."""
         config = self._config
-        mean, scale = (torch.as_tensor(each) for each in self._inputs or _no_inputs(self._spec))
         rate = config.learning_rate * (1.0 if self._round < HALVED_AFTER else 0.5)
         for group in self._optimiser.param_groups:
             group["lr"] = rate
-        decisions = self._decisions_per_round
+        begin, end = self._steps_until(self._round), self._steps_until(self._round + 1)
+        inputs = self._inputs or _no_inputs(self._spec)
         is_on = True
         while self._epoch < config.epochs and self.steps < total_steps and is_on:
             begin_s, losses = time.monotonic(), []
-            for seen, flows in self._batches():
-                observations = (torch.as_tensor(seen.observations[flows]) - mean) * scale
-                loss, regret = self._loss(observations, seen.took_part[flows], seen.scenarios[flows])
+            rng = self._rng(_ORDER, self._round, self._epoch)
+            batches = [(each, part) for each in self._lessons.values() for part in each.batches(config.batch_size, rng)]
+            for index in rng.permutation(len(batches)):
+                lesson, flows = batches[index]
+                loss, regret = lesson.loss(self._student, flows, inputs)
                 self._optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]  # torch has no types there
+                loss.backward()
                 nn.utils.clip_grad_norm_(self._student.parameters(), config.max_grad_norm)
                 self._optimiser.step()
                 losses.append(regret)
             self._epoch += 1
-            self.steps = decisions * self._round + decisions * self._epoch // config.epochs
+            self.steps = begin + (end - begin) * self._epoch // config.epochs
             metrics = {
                 "distil/regret": float(np.mean(losses)),
                 "distil/round": float(self._round + 1),
@@ -235,50 +307,43 @@ class Distillation(Learner):
             self._round, self._epoch = self._round + 1, 0
         return is_on
 
-    def _batches(self) -> list[tuple[_Seen, npt.NDArray[np.intp]]]:
-        """Return the flows of all batches of an epoch, each of one round, in a random order."""
-        rng = self._rng(_ORDER, self._round, self._epoch)
-        batches = []
-        for seen in self._seen:
-            count = len(seen.scenarios)
-            parts = np.array_split(rng.permutation(count), math.ceil(count / self._config.batch_size))
-            batches += [(seen, part) for part in parts]
-        return [batches[index] for index in rng.permutation(len(batches))]
+    def _first_of(self, number: int) -> int:
+        """Return the place in the bank of the first scenario of a round."""
+        return self._config.scenarios * max(0, number - self._config.rounds + 1)
 
-    def _loss(
-        self, observations: torch.Tensor, took_part: npt.NDArray[np.bool_], scenarios: npt.NDArray[np.intp]
-    ) -> tuple[torch.Tensor, float]:
-        """Return the loss and the regret of sequences, shape (flows, steps, …)."""
-        assert self._table is not None
-        action = self._student(observations)
-        weight = torch.as_tensor(took_part, dtype=torch.float32)
-        weight[:, :FIRST_STEPS] *= FIRST_WEIGHT
-        table = self._table[torch.as_tensor(scenarios)]  # (flows, constants)
-        best = table.max(dim=1, keepdim=True).values
-        regret = ((best - _interpolated(table, self._grid, action)) * weight).sum() / weight.sum()
-        outside = torch.relu(action - self._grid[-1]) + torch.relu(self._grid[0] - action)
-        return regret + OUTSIDE * (outside * weight).sum() / weight.sum(), float(regret.detach())
+    def _bank(self, number: int) -> tuple[list[Scenario], list[int]]:
+        """Return the scenarios of a round, and their seeds."""
+        return _bank(self._spec, self._seed, self._first_of(number), self._config.scenarios)
 
-    @property
-    def _grid(self) -> torch.Tensor:
-        return torch.as_tensor(self._constants.actions, dtype=torch.float32)
+    def _steps(self, number: int) -> torch.Tensor:
+        return torch.as_tensor(self._counts(number))
+
+    def _counts(self, number: int) -> list[int]:
+        return [count_steps(each.duration_s, self._spec.interval_ms(each)) for each in self._bank(number)[0]]
+
+    def _steps_until(self, number: int) -> int:
+        """Return the decisions of all rounds before this one."""
+        return self._spec.agents * sum(sum(self._counts(each)) for each in range(number))
+
+    def _table(self, actions: Any, values: Any) -> Table:
+        return Table(torch.as_tensor(actions, dtype=torch.float32), torch.as_tensor(values, dtype=torch.float32))
 
     @cached_property
-    def _bank(self) -> tuple[list[Scenario], list[int]]:
-        return draw_bank(self._spec, self._seed, self._config.scenarios)
+    def _queued(self) -> Table | None:
+        """Logarithm of the packets that each constant keeps in the queue; None if that does not decide about shares."""
+        if self._config.fitness == "reward" or self._spec.action.cwnd_scale != "packets":
+            return None
+        actions = np.stack([self._constants.actions, np.zeros_like(self._constants.actions)], axis=1)
+        gains = self._spec.action.all_gains(actions, np.full(len(actions), _BDP))[0]
+        packets = np.maximum((gains - 1) * _BDP, LEAST_QUEUED)
+        return self._table(self._constants.actions, np.log(packets)[np.newaxis, np.newaxis])
 
-    @cached_property
-    def _decisions_per_round(self) -> int:
-        spec = self._spec
-        steps = sum(count_steps(each.duration_s, spec.interval_ms(each)) for each in self._bank[0])
-        return steps * spec.agents
-
-    def _policy(self) -> bytes:
-        return StoredPolicy(self._spec.to_config(), self._network()).to_bytes()
+    def _bytes(self, network: Network) -> bytes:
+        return StoredPolicy(self._spec.to_config(), network).to_bytes()
 
     def _network(self) -> Network:
         with blaming(learning_rate=self._config.learning_rate):
-            network = self._student.network(self._constants.pacing)
+            network = self._student.network()
             return network if self._inputs is None else network.with_standardised_inputs(*self._inputs)
 
     def _make_optimiser(self) -> torch.optim.Adam:
@@ -288,92 +353,26 @@ class Distillation(Learner):
         return np.random.default_rng([self._seed, *purpose])
 
 
-class Student(nn.Module):
-    """Chooses the action of cwnd_gain from standardised observations; that of pacing_gain is constant.
-
-    Args:
-        inputs: length of an observation.
-        units: of the LSTM.
-        has_skip: whether the observation itself adds to the action.
-    """
-
-    def __init__(self, inputs: int, units: int, *, has_skip: bool) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(inputs, units, batch_first=True)
-        self.out = nn.Linear(units, 1)
-        self.skip = nn.Linear(inputs, 1, bias=False) if has_skip else None
-        with torch.no_grad():
-            self.out.weight.mul_(OUTPUT_SCALE)
-            if self.skip is not None:
-                self.skip.weight.zero_()
-
-    def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """Return actions, shape (flows, steps), for observations, shape (flows, steps, inputs)."""
-        hidden, _ = self.lstm(observations)
-        action: torch.Tensor = self.out(hidden)[..., 0]
-        return action if self.skip is None else action + self.skip(observations)[..., 0]
-
-    def network(self, pacing: float) -> Network:
-        """Return the network that chooses both actions, of which `pacing` is constant."""
-        state = {name: tensor.detach().numpy().copy() for name, tensor in self.state_dict().items()}
-        of_input, of_state, *biases = (
-            state[f"lstm.{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        )
-        last = np.concatenate([state["out.weight"], np.zeros_like(state["out.weight"])])
-        bias = np.array([state["out.bias"][0], pacing], np.float32)
-        skip = None
-        if self.skip is not None:
-            skip = np.concatenate([state["skip.weight"], np.zeros_like(state["skip.weight"])])
-        return Network(((last, bias),), ((of_input, of_state, sum(biases)),), skip=skip)
+@cache
+def _bank(spec: EpisodeSpec, seed: int, first: int, count: int) -> tuple[list[Scenario], list[int]]:
+    return draw_bank(spec, seed, count, first)
 
 
-class _Seen(NamedTuple):
-    """What K flows observed before each of their first T steps."""
-
-    observations: Array  # (K, T, length of an observation)
-    took_part: npt.NDArray[np.bool_]  # (K, T)
-    scenarios: npt.NDArray[np.intp]  # (K,): of the bank
-
-
-def _sequences(observations: Array, took_part: npt.NDArray[np.bool_], scenarios: npt.NDArray[np.intp]) -> _Seen:
-    """Return the sequences of the flows that take part, each from its own start on, as a policy in an engine has them.
-
-    Args:
-        observations: before each step and after the last, shape (T + 1, M, length).
-        took_part: shape (T, M).
-        scenarios: shape (M,).
-    """
-    steps = len(took_part)
-    kept = np.flatnonzero(took_part.mean(axis=0) > LEAST_PART)
-    first = took_part[:, kept].argmax(axis=0)
-    places = np.arange(steps) + first[:, np.newaxis]  # (K, T)
-    is_there = places < steps
-    places = np.minimum(places, steps - 1)
-    flows = kept[:, np.newaxis]
-    return _Seen(observations[places, flows], took_part[places, flows] & is_there, scenarios[kept])
+def _moved(network: Network, cwnd: float, pacing: float) -> Network:
+    """Return a network that adds to both of its actions."""
+    *layers, (weight, bias) = network.layers
+    moved = bias + np.array([cwnd, pacing], np.float32)
+    return dataclasses.replace(network, layers=(*layers, (weight, moved)))
 
 
-def _joined(parts: Sequence[_Seen]) -> _Seen:
-    """Return all sequences, as long as the longest."""
-    steps = max(part.took_part.shape[1] for part in parts)
-
-    def padded(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.pad(values, [(0, 0), (0, steps - values.shape[1]), *[(0, 0)] * (values.ndim - 2)])
-
-    return _Seen(
-        np.concatenate([padded(part.observations) for part in parts]),
-        np.concatenate([padded(part.took_part) for part in parts]),
-        np.concatenate([part.scenarios for part in parts]),
-    )
-
-
-def _interpolated(table: torch.Tensor, grid: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-    """Return what actions, shape (flows, steps), reach by a table, shape (flows, constants), of a rising grid."""
-    inside = actions.clamp(float(grid[0]), float(grid[-1]))
-    above = torch.bucketize(inside.detach(), grid).clamp(1, len(grid) - 1)
-    low, high = grid[above - 1], grid[above]
-    share = (inside - low) / (high - low)
-    return table.gather(1, above - 1) * (1 - share) + table.gather(1, above) * share
+def _actions(policy: PolicyNetwork, seen: Seen) -> Array:
+    """Return what a policy does in sequences, shape (K, T, 2)."""
+    flows, steps = seen.took_part.shape
+    state = np.zeros((flows, policy.state_size), np.float32)
+    actions = np.empty((flows, steps, 2), np.float32)
+    for step in range(steps):
+        actions[:, step] = policy.forward(np.ascontiguousarray(seen.observations[:, step]), state)
+    return actions
 
 
 def _no_inputs(spec: EpisodeSpec) -> tuple[Array, Array]:

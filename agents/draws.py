@@ -34,13 +34,13 @@ def bank_rng(seed: int, index: int) -> np.random.Generator:
     return np.random.default_rng([seed, _BANK, index])
 
 
-def draw_bank(spec: EpisodeSpec, seed: int, count: int) -> tuple[list[Scenario], list[int]]:
-    """Return the first scenarios of a training's bank and their seeds.
+def draw_bank(spec: EpisodeSpec, seed: int, count: int, first: int = 0) -> tuple[list[Scenario], list[int]]:
+    """Return so many scenarios of a training's bank, from the place `first` on, and their seeds.
 
     They are the same for all learners with this seed, which therefore share what is known of them
     (`bbrgym.agents.constants`).
     """
-    episodes = [spec.draw(bank_rng(seed, index)) for index in range(count)]
+    episodes = [spec.draw(bank_rng(seed, index)) for index in range(first, first + count)]
     return [scenario for scenario, _ in episodes], [engine_seed for _, engine_seed in episodes]
 
 
@@ -64,7 +64,7 @@ def objective(spec: EpisodeSpec, config: FitnessConfig, network: Network) -> dic
     scenarios, seeds = draw(spec, np.random.default_rng(EVALUATION_SEED), EVALUATED)
     policy = StoredPolicy(spec.to_config(), network).to_bytes()
     with closing(CandidateRuns(spec, config, len(scenarios))) as runs:
-        outcomes = runs.outcomes([policy], scenarios, seeds)
+        outcomes = runs.outcomes([policy], scenarios, seeds)[..., 0]
     name, plain = config.fitness, outcomes
     if config.relative_to is not None:
         name = f"relative_{name}"

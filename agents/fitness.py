@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
@@ -26,6 +27,8 @@ from bbrgym.executors import ExecutorConfig, TaskExecutor, make_executor, run_in
 
 Array = npt.NDArray[np.float64]
 
+_AT_ONCE: Final = 256
+"""Runs at once in this process: enough for many cores, and little memory."""
 LEAST_BEST: Final = 0.1
 """What a yardstick counts as, at least."""
 
@@ -35,10 +38,13 @@ class Runs(ABC):
 
     Args:
         config: its `fitness` and `warmup` are used, and in `measure` its `tail` and `tail_weight`.
+        windows: parts of the same length of each episode, whose outcomes are apart. There is no warm-up then. 1: the
+            outcome of the whole episode.
     """
 
-    def __init__(self, config: FitnessConfig) -> None:
+    def __init__(self, config: FitnessConfig, windows: int = 1) -> None:
         self._config = config
+        self._windows = windows
 
     def measure(
         self,
@@ -63,12 +69,13 @@ class Runs(ABC):
         outcomes, decisions = self._run(
             candidates, [scenarios[index] for index in order], [seeds[index] for index in order]
         )
+        outcomes = outcomes[..., 0]
         if best is not None:
             outcomes = relative(outcomes, best[order, np.newaxis])
         return over_scenarios(outcomes, self._config), decisions
 
     def outcomes(self, candidates: Sequence[bytes], scenarios: Sequence[Scenario], seeds: Sequence[int]) -> Array:
-        """Return the outcome of each candidate in each scenario, shape (scenarios, candidates)."""
+        """Return the outcome of each candidate in each scenario, shape (scenarios, candidates, windows)."""
         order = _fast_first(scenarios)
         found, _ = self._run(candidates, [scenarios[index] for index in order], [seeds[index] for index in order])
         outcomes = np.empty_like(found)
@@ -83,7 +90,7 @@ class Runs(ABC):
     def _run(
         self, candidates: Sequence[bytes], scenarios: Sequence[Scenario], seeds: Sequence[int]
     ) -> tuple[Array, int]:
-        """Return the outcomes, and how many decisions were made."""
+        """Return the outcomes, shape (scenarios, candidates, windows), and how many decisions were made."""
 
 
 class CandidateRuns(Runs):
@@ -93,10 +100,11 @@ class CandidateRuns(Runs):
         spec: of the environment, with the engine "native".
         config: see `Runs`.
         runs: how many there are at most in a call.
+        windows: see `Runs`.
     """
 
-    def __init__(self, spec: EpisodeSpec, config: FitnessConfig, runs: int) -> None:
-        super().__init__(config)
+    def __init__(self, spec: EpisodeSpec, config: FitnessConfig, runs: int, windows: int = 1) -> None:
+        super().__init__(config, windows)
         self._spec = spec
         engines = spec.make_engine_batch(runs)
         assert isinstance(engines, RolloutBatch)  # FitnessConfig.check_measures
@@ -128,13 +136,17 @@ class CandidateRuns(Runs):
             running = running[~engines.is_over[running]]
         intervals_s = np.array([whole_nanoseconds(self._spec.interval_ms(scenario)) / 1e9 for scenario in drawn])
         steps = np.ceil(engines.time_s / intervals_s.repeat(count) - 1e-6)  # as an environment counts them
-        return meter.fitness().reshape(-1, count), int(steps.sum()) * self._spec.agents
+        return meter.fitness().reshape(-1, count, self._windows), int(steps.sum()) * self._spec.agents
 
     def _make_meter(self, scenarios: Sequence[Scenario], repeats: int) -> _Meter:
         if self._config.fitness == "reward":
-            return _RewardMeter(scenarios, repeats, self._spec)
+            return _RewardMeter(scenarios, repeats, self._spec, self._windows)
         meter = _HeldPowerMeter if self._config.fitness == "held_power" else _FairPowerMeter
-        return meter([one for one in scenarios for _ in range(repeats)], self._config.warmup)
+        repeated = [one for one in scenarios for _ in range(repeats)]
+        if self._windows == 1:
+            return meter(repeated, self._config.warmup)
+        edges = np.linspace(0.0, 1.0, self._windows + 1).tolist()
+        return _Windows([meter(repeated, begin, end) for begin, end in itertools.pairwise(edges)])
 
 
 class ExecutorRuns(Runs):
@@ -143,10 +155,11 @@ class ExecutorRuns(Runs):
     Args:
         spec: of the environment, with the engine "native".
         config: see `Runs`; its `executor` is started by the first call.
+        windows: see `Runs`.
     """
 
-    def __init__(self, spec: EpisodeSpec, config: FitnessConfig) -> None:
-        super().__init__(config)
+    def __init__(self, spec: EpisodeSpec, config: FitnessConfig, windows: int = 1) -> None:
+        super().__init__(config, windows)
         spec = dataclasses.replace(spec, engine_options={**spec.engine_options, "threads": 1})
         self._spec = spec.to_config()
         self._executor: TaskExecutor | None = None
@@ -158,8 +171,10 @@ class ExecutorRuns(Runs):
 
     def each(
         self, candidates: Sequence[bytes], scenarios: Sequence[Scenario], seeds: Sequence[int]
-    ) -> Generator[tuple[int, list[float], int]]:
+    ) -> Generator[tuple[int, list[list[float]], int]]:
         """Yield the index of each scenario once it has been run, its outcomes, and how many decisions were made.
+
+        Outcomes have the shape (candidates, windows).
 
         Raises:
             EngineError: a scenario could not be run.
@@ -167,7 +182,7 @@ class ExecutorRuns(Runs):
         config = ExecutorConfig.of(self._config.executor)
         if self._executor is None:
             self._executor = make_executor(config)
-        work = _Work(self._spec, dataclasses.replace(self._config, executor=None), tuple(candidates))
+        work = _Work(self._spec, dataclasses.replace(self._config, executor=None), tuple(candidates), self._windows)
         tasks = list(zip(range(len(scenarios)), scenarios, seeds, strict=True))
         results = run_in_chunks(work, tasks, self._executor, cost_s=_cost_s, chunk_s=config.chunk_s)
         with closing(results):
@@ -179,7 +194,7 @@ class ExecutorRuns(Runs):
     def _run(
         self, candidates: Sequence[bytes], scenarios: Sequence[Scenario], seeds: Sequence[int]
     ) -> tuple[Array, int]:
-        outcomes, decisions = np.empty((len(scenarios), len(candidates))), 0
+        outcomes, decisions = np.empty((len(scenarios), len(candidates), self._windows)), 0
         with closing(self.each(candidates, scenarios, seeds)) as results:
             for index, row, made in results:
                 outcomes[index] = row
@@ -198,10 +213,12 @@ class _Work:
     spec: Mapping[str, Any]
     config: FitnessConfig
     candidates: tuple[bytes, ...]
+    windows: int
 
-    def __call__(self, task: _Task) -> tuple[list[float], int]:
+    def __call__(self, task: _Task) -> tuple[list[list[float]], int]:
         _, scenario, seed = task
-        with closing(CandidateRuns(EpisodeSpec.from_config(self.spec), self.config, len(self.candidates))) as runs:
+        spec = EpisodeSpec.from_config(self.spec)
+        with closing(CandidateRuns(spec, self.config, len(self.candidates), self.windows)) as runs:
             outcomes, decisions = runs._run(self.candidates, [scenario], [seed])
         return outcomes[0].tolist(), decisions
 
@@ -214,6 +231,34 @@ def _cost_s(task: _Task) -> float:
 def _fast_first(scenarios: Sequence[Scenario]) -> list[int]:
     """Return the order in which no thread waits long for the last one: fast links have the most packets."""
     return sorted(range(len(scenarios)), key=lambda i: -scenarios[i].rate_mbps * scenarios[i].duration_s)
+
+
+def each_outcome(
+    spec: EpisodeSpec,
+    config: FitnessConfig,
+    candidates: Sequence[bytes],
+    scenarios: Sequence[Scenario],
+    seeds: Sequence[int],
+    windows: int,
+) -> Generator[tuple[int, Array]]:
+    """Yield the index of each scenario once it has been run, and its outcomes, shape (candidates, windows).
+
+    Raises:
+        EngineError: a scenario could not be run.
+    """
+    if config.executor is not None:
+        with (
+            closing(ExecutorRuns(spec, config, windows)) as there,
+            closing(there.each(candidates, scenarios, seeds)) as results,
+        ):
+            for index, row, _ in results:
+                yield index, np.array(row)
+        return
+    at_once = max(1, _AT_ONCE // len(candidates))
+    for first in range(0, len(scenarios), at_once):
+        part = slice(first, first + at_once)
+        with closing(CandidateRuns(spec, config, len(scenarios[part]) * len(candidates), windows)) as runs:
+            yield from enumerate(runs.outcomes(candidates, scenarios[part], seeds[part]), first)
 
 
 def make_runs(spec: EpisodeSpec, config: FitnessConfig, runs: int) -> Runs:
@@ -271,7 +316,7 @@ class _Meter(Protocol):
         ...
 
     def fitness(self) -> Array:
-        """Return the fitness of each run, when all are over."""
+        """Return the fitness of each run, when all are over, shape (runs,), or (runs, windows)."""
         ...
 
 
@@ -281,8 +326,8 @@ class _FairPowerMeter(SharingMeter):
     The delay counts as the agents prefer (`delay_weight`), once by default.
     """
 
-    def __init__(self, scenarios: Sequence[Scenario], warmup: float) -> None:
-        super().__init__(scenarios, warmup)
+    def __init__(self, scenarios: Sequence[Scenario], warmup: float, until: float = 1.0) -> None:
+        super().__init__(scenarios, warmup, until)
         weights = {scenario: delay_weight(scenario) for scenario in dict.fromkeys(scenarios)}
         self._delay_weights = [weights[scenario] for scenario in scenarios]
 
@@ -300,8 +345,8 @@ class _HeldPowerMeter(_FairPowerMeter):
     Jain's index hardly falls while a flow loses the first tenth of its share; this does, and only for agents.
     """
 
-    def __init__(self, scenarios: Sequence[Scenario], warmup: float) -> None:
-        super().__init__(scenarios, warmup)
+    def __init__(self, scenarios: Sequence[Scenario], warmup: float, until: float = 1.0) -> None:
+        super().__init__(scenarios, warmup, until)
         masks = {
             scenario: np.isin(np.flatnonzero(~np.isnan(fair.mbps)), scenario.agent_flows)
             for scenario, fair in dict(zip(scenarios, self._shares, strict=True)).items()
@@ -312,15 +357,33 @@ class _HeldPowerMeter(_FairPowerMeter):
         return super()._judge(index, run) * float(run.shares[self._agents[index]].min(initial=1.0))
 
 
+class _Windows(_Meter):
+    """One meter per window, from the first on."""
+
+    def __init__(self, meters: Sequence[_FairPowerMeter]) -> None:
+        self._meters = meters
+
+    def step_ms(self, scenario: Scenario) -> float:
+        return 1e3 * scenario.duration_s / len(self._meters)
+
+    def read(self, engines: EngineBatch, running: npt.NDArray[np.intp]) -> None:
+        for meter in self._meters:
+            meter.read(engines, running)
+
+    def fitness(self) -> Array:
+        return np.stack([meter.fitness() for meter in self._meters], axis=1)
+
+
 class _RewardMeter(_Meter):
     """The mean reward per step of the agent flows, over all steps in which they take part."""
 
-    def __init__(self, scenarios: Sequence[Scenario], repeats: int, spec: EpisodeSpec) -> None:
+    def __init__(self, scenarios: Sequence[Scenario], repeats: int, spec: EpisodeSpec, windows: int) -> None:
         self._spec = spec
+        self._windows_s = np.repeat([scenario.duration_s / windows for scenario in scenarios], repeats)
         self._flows = np.array([each.agent_flows for each in scenarios], dtype=np.int64).repeat(repeats, axis=0)
         conditions = (conditions_of(each, each.agent_flows) for each in scenarios)
         self._conditions = np.concatenate([of_flows for each in conditions for of_flows in [each] * repeats])
-        self._total, self._count = np.zeros(len(self._flows)), np.zeros(len(self._flows))
+        self._total, self._count = np.zeros((2, len(self._flows), windows))
 
     def step_ms(self, scenario: Scenario) -> float:
         return self._spec.interval_ms(scenario)
@@ -330,8 +393,10 @@ class _RewardMeter(_Meter):
         context = RewardContext(engines.flows, engines.link, flows.ravel(), self._conditions)
         rewards = self._spec.reward.evaluate(context).reshape(flows.shape)
         part = np.take_along_axis(took_part(engines.flows), flows, axis=1)
-        self._total[running] += (rewards * part).sum(axis=1)[running]
-        self._count[running] += part.sum(axis=1)[running]
+        ends = np.ceil(engines.time_s[running] / self._windows_s[running] - 1e-6).astype(np.int64)
+        window = np.clip(ends - 1, 0, self._total.shape[1] - 1)
+        self._total[running, window] += (rewards * part).sum(axis=1)[running]
+        self._count[running, window] += part.sum(axis=1)[running]
 
     def fitness(self) -> Array:
         return self._total / np.maximum(self._count, 1)

@@ -180,7 +180,7 @@ class WeightSearch(Learner):
         table = measure_bank(Constants(self._spec, self._config), scenarios, seeds, callbacks)
         if table is None:
             return False
-        self._bank = scenarios, seeds, table.max(axis=1)
+        self._bank = scenarios, seeds, table[:, 0].max(axis=1)
         return True
 
     def _make_search(self) -> cma.CMAEvolutionStrategy:

@@ -47,21 +47,22 @@ class FairShares:
     base_ms: Array
 
     @classmethod
-    def of(cls, scenario: Scenario, warmup: float) -> FairShares:
+    def of(cls, scenario: Scenario, warmup: float, until: float = 1.0) -> FairShares:
         """Return the fair shares of a scenario's flows.
 
         Args:
             scenario: a scenario with endless flows.
             warmup: fraction of its duration that is not measured.
+            until: fraction of its duration at which the measured time ends.
 
         Raises:
             ValueError: a flow has a `size_bytes`.
         """
         if any(flow.size_bytes is not None for flow in scenario.flows):
             raise ValueError("flows must be endless, got a flow with size_bytes, whose end depends on its throughput")
-        end_s = scenario.duration_s
+        end_s = until * scenario.duration_s
         spans = [(flow.start_s, end_s if flow.stop_s is None else min(flow.stop_s, end_s)) for flow in scenario.flows]
-        measured_s = warmup * end_s
+        measured_s = warmup * scenario.duration_s
         schedules = (scenario.rate_schedule, *(flow.rtt_schedule for flow in scenario.flows))
         changes = (time for schedule in schedules for time, _ in schedule)
         edges = {measured_s, end_s, *(time for span in spans for time in span), *changes}

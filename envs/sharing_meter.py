@@ -21,13 +21,15 @@ class SharingMeter:
     Args:
         scenarios: of the runs; flows must be endless.
         warmup: fraction of a run that is not measured.
+        until: fraction of a run at which the measured time ends; steps must end there, too.
     """
 
-    def __init__(self, scenarios: Sequence[Scenario], warmup: float) -> None:
+    def __init__(self, scenarios: Sequence[Scenario], warmup: float, until: float = 1.0) -> None:
         self._warmup = warmup
-        of_scenario = {scenario: FairShares.of(scenario, warmup) for scenario in dict.fromkeys(scenarios)}
+        of_scenario = {scenario: FairShares.of(scenario, warmup, until) for scenario in dict.fromkeys(scenarios)}
         self._shares = [of_scenario[scenario] for scenario in scenarios]
-        self._measured_s = np.array([warmup * each.duration_s for each in scenarios])
+        durations_s = np.array([each.duration_s for each in scenarios])
+        self._measured_s, self._until_s = warmup * durations_s, until * durations_s
         self._begin_s = np.zeros(len(scenarios))
         shape = len(scenarios), max(len(each.flows) for each in scenarios)
         self._active_s, self._received, self._delivered, self._rtt_ms = (np.zeros(shape) for _ in range(4))
@@ -41,7 +43,8 @@ class SharingMeter:
         """Read the rows of the last step of these runs."""
         begin_s, end_s = self._begin_s[running], engines.time_s[running]
         self._begin_s[running] = end_s
-        is_measured = begin_s >= self._measured_s[running] - 1e-6  # a step's length is rounded to ns
+        # A step's length is rounded to ns.
+        is_measured = (begin_s >= self._measured_s[running] - 1e-6) & (end_s <= self._until_s[running] + 1e-6)
         index, lengths_s = running[is_measured], (end_s - begin_s)[is_measured]
         rows = np.nan_to_num(engines.flows[index, : self._received.shape[1]])
         delivered = rows[..., _DELIVERED]

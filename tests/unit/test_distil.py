@@ -3,6 +3,7 @@
 import copy
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,20 @@ import pytest
 import torch
 from training import Killed, KillingConsole, logged, quiet, run_of, same, weights
 
-from bbrgym.agents import constants, distil
+from bbrgym.agents import constants, fitness, lessons
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import FitnessConfig
 from bbrgym.agents.constants import Constants
 from bbrgym.agents.draws import bank_rng, draw_bank
-from bbrgym.agents.fitness import CandidateRuns
+from bbrgym.agents.fitness import CandidateRuns, each_outcome
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.tracking import read_metrics
 from bbrgym.agents.train import TrainResult, resume, train
 from bbrgym.baselines.policy_file import Network, StoredPolicy
 from bbrgym.envs.episode import Episodes
 from bbrgym.envs.episode_spec import EpisodeSpec
+from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.sharing import FairShares
 from bbrgym.files import user_cache
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -83,8 +86,9 @@ class TestConstants:
             bias = np.array([action, spec.action.action(2.0, 1.1)[1]], np.float32)
             policy = StoredPolicy(spec.to_config(), Network(((np.zeros((2, inputs), np.float32), bias),))).to_bytes()
             with closing(CandidateRuns(spec, FitnessConfig(), 3)) as runs:
-                np.testing.assert_array_equal(table[:, column], runs.outcomes([policy], scenarios, seeds)[:, 0])
-        np.testing.assert_array_equal(grid.best(scenarios, seeds), table.max(axis=1))
+                found = runs.outcomes([policy], scenarios, seeds)[:, 0]
+            np.testing.assert_array_equal(table[:, :, column], found)
+        np.testing.assert_array_equal(grid.best(scenarios, seeds), table[:, 0].max(axis=1))
         assert len(np.unique(table)) == 9
 
     def test_on_an_executor_it_is_the_same_table(self) -> None:
@@ -104,11 +108,11 @@ class TestConstants:
         table = grid.table(scenarios, seeds)
         run = []
 
-        def outcomes(spec: Any, config: Any, policies: Any, jobs: Any) -> Any:
-            run.extend(jobs)
-            return [(job.key, [0.5] * 3) for job in jobs]
+        def outcomes(spec: Any, config: Any, policies: Any, scenarios: Any, seeds: Any, windows: int) -> Any:
+            run.extend(scenarios)
+            yield from ((index, np.full((3, windows), 0.5)) for index in range(len(scenarios)))
 
-        monkeypatch.setattr(constants, "_outcomes", outcomes)
+        monkeypatch.setattr(constants, "each_outcome", outcomes)
         np.testing.assert_array_equal(grid.table(scenarios, seeds), table)
         assert run == []
         for other in ({"warmup": 0.5}, {"fitness": "held_power"}, {"pacing_gain": 1.0}, {"action_range": [0.1, 0.5]}):
@@ -123,11 +127,11 @@ class TestConstants:
         assert [json.loads(path.read_text(encoding="utf-8")) for path in repaired] == [[0.5] * 3] * 3
 
     def test_a_table_that_was_stopped_keeps_what_it_has(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(constants, "_AT_ONCE", 3)
+        monkeypatch.setattr(fitness, "_AT_ONCE", 3)
         grid, spec = constants_of()
         scenarios, seeds = draw_bank(spec, seed=3, count=3)
         table = grid.table(scenarios, seeds, lambda count: count < 2)
-        assert np.isnan(table).any(axis=1).tolist() == [False, False, True]
+        assert np.isnan(table[:, 0]).any(axis=1).tolist() == [False, False, True]
         counts: list[int] = []
         np.testing.assert_array_equal(
             grid.table(scenarios, seeds, lambda count: counts.append(count) is None)[:2], table[:2]
@@ -135,52 +139,116 @@ class TestConstants:
         assert counts == [2, 3]
 
 
-class TestStudent:
+class TestWindows:
+    @pytest.mark.parametrize("measure", ["fair_power", "reward"])
+    def test_the_windows_of_a_run_make_the_whole(self, measure: str) -> None:
+        """One window has what the run has; what happens late in a run is in its late windows alone."""
+        spec = replace(EpisodeSpec.from_config(CONFIG), observation=constants._BLIND)
+        flows = [{"algorithm": "agent", "rtt_ms": 20}] * 2
+        scenario = Scenario.from_dict({"rate_mbps": 8, "duration_s": 3, "rate_schedule": [[2.0, 2.0]], "flows": flows})
+        config = FitnessConfig(fitness=measure, warmup=0.0)
+        policies = [
+            StoredPolicy(spec.to_config(), constants._constant(action, 0.2)).to_bytes() for action in (0.2, 0.7)
+        ]
+        whole, same, thirds = (
+            dict(each_outcome(spec, config, policies, [scenario], [1], windows))[0] for windows in (1, 1, 3)
+        )
+        np.testing.assert_array_equal(whole, same)
+        assert thirds.shape == (2, 3)
+        if measure == "reward":
+            np.testing.assert_allclose(thirds.mean(axis=1), whole[:, 0])
+        assert thirds[1, 2] < thirds[0, 2]  # much in the queue of a link that has become slow
+        assert (thirds[:, 2] < thirds[:, 1]).all()
+
+    def test_a_flow_that_is_absent_counts_in_no_window(self) -> None:
+        scenario = Scenario.from_dict({"duration_s": 9.0, "flows": [{}, {"start_s": 6.0}]})
+        first, last = (FairShares.of(scenario, *part) for part in ((0.0, 1 / 3), (2 / 3, 1.0)))
+        assert np.isnan(first.mbps).tolist() == [False, True]
+        assert first.mbps[0] == pytest.approx(2 * last.mbps[0])
+        assert first.capacity_mbit == pytest.approx(last.capacity_mbit)
+
+
+class TestLessons:
     def test_the_network_acts_as_the_student(self) -> None:
         torch.manual_seed(1)
-        student = distil.Student(17, 5, has_skip=True)
+        student = lessons.Student(17, 5, has_skip=True)
+        student.begin_with((0.1, 0.25))
         assert student.skip is not None
         torch.nn.init.normal_(student.skip.weight, std=0.1)
         seen = np.random.default_rng(1).normal(0, 0.5, (1, 20, 17)).astype(np.float32)
         expected = student(torch.as_tensor(seen))[0].detach().numpy()
         agent = load_agent("scripted:backlog")  # of the default observation
-        compiled = type(agent)(agent.spec, student.network(0.25)).compiled
+        compiled = type(agent)(agent.spec, student.network()).compiled
         state = np.zeros((1, compiled.state_size), np.float32)
         found = np.concatenate([compiled.forward(seen[:, step], state) for step in range(20)])
-        np.testing.assert_allclose(found[:, 0], expected.clip(-1, 1), atol=1e-5)
-        assert (found[:, 1] == 0.25).all()
+        np.testing.assert_allclose(found, expected.clip(-1, 1), atol=1e-5)
 
-    def test_between_two_constants_the_table_is_linear(self) -> None:
-        table, grid = torch.tensor([[0.0, 1.0, 0.5]]), torch.tensor([0.0, 0.2, 0.6])
-        actions = torch.tensor([[-1.0, 0.0, 0.1, 0.2, 0.3, 0.6, 1.0]])
-        found = distil._interpolated(table, grid, actions)
-        np.testing.assert_allclose(found, [[0.0, 0.0, 0.5, 1.0, 0.875, 0.5, 0.5]], atol=1e-6)
+    def test_between_two_actions_the_table_is_linear(self) -> None:
+        values, grid = torch.tensor([0.0, 1.0, 0.5]), torch.tensor([0.0, 0.2, 0.6])
+        actions = torch.tensor([-1.0, 0.0, 0.1, 0.2, 0.3, 0.6, 1.0])
+        found = lessons.interpolated(values.expand(7, 3), grid, actions)
+        np.testing.assert_allclose(found, [0.0, 0.0, 0.5, 1.0, 0.875, 0.5, 0.5], atol=1e-6)
 
     def test_a_sequence_begins_with_its_flow(self) -> None:
         observations = np.arange(5 * 3, dtype=np.float32).reshape(5, 3, 1)
         took_part = np.array([[1, 0, 0], [1, 0, 1], [1, 1, 1], [0, 1, 0]], np.bool_)
-        seen = distil._sequences(observations, took_part, np.array([7, 8, 9]))
-        assert seen.scenarios.tolist() == [7, 8, 9]
+        seen = lessons.sequences(observations, took_part, np.array([7, 8, 9]))
+        assert (seen.scenarios.tolist(), seen.first.tolist()) == ([7, 8, 9], [0, 2, 1])
         assert seen.took_part.tolist() == [
             [True, True, True, False],
             [True, True, False, False],
             [True, True, False, False],
         ]
         assert seen.observations[:, :2, 0].tolist() == [[0, 3], [7, 10], [5, 8]]
-        few = distil._sequences(observations, took_part & (np.arange(3) == 1), np.array([7, 8, 9]))
+        few = lessons.sequences(observations, took_part & (np.arange(3) == 1), np.array([7, 8, 9]))
         assert few.scenarios.tolist() == [8]
+
+    def test_the_regret_of_a_link_is_that_of_its_flows_together(self) -> None:
+        """Two flows that overlap in one step: the mean of their actions counts there, and how evenly they share."""
+        seen = lessons.Seen(
+            observations=np.zeros((2, 3, 1), np.float32),
+            took_part=np.array([[1, 1, 0], [1, 1, 0]], np.bool_),
+            scenarios=np.array([0, 0]),
+            first=np.array([0, 1]),
+        )
+        grid = torch.tensor([0.0, 1.0])
+        cwnd = lessons.Table(grid, torch.tensor([[[1.0, 0.0]]]))  # less is better
+        queued = lessons.Table(grid, torch.log(torch.tensor([[[1.0, 3.0]]])))
+        lesson = lessons.Lesson(seen, torch.tensor([3]), cwnd, queued=queued)
+
+        def regret(lesson: lessons.Lesson, *actions: float) -> float:
+            chosen = torch.tensor(actions)[:, None, None].expand(2, 3, 2)
+            _, found = lesson.loss(lambda _: chosen, np.arange(2), no_inputs)  # type: ignore[arg-type]
+            return found
+
+        no_inputs = np.zeros(1, np.float32), np.ones(1, np.float32)
+        assert regret(lesson, 0.0, 0.0) == pytest.approx(0.0, abs=1e-5)
+        jain = (1 + 3) ** 2 / (2 * (1 + 9))
+        # Steps: the first alone, both, the second alone.
+        assert regret(lesson, 0.0, 1.0) == pytest.approx(((1 - 1) + (1 - 0.5 * jain) + (1 - 0)) / 3, abs=1e-5)
+        # Beside teachers that share just so, nothing is lost by it.
+        base = np.zeros((2, 3, 2), np.float32)
+        base[1] = 1.0
+        moves = lessons.Table(torch.tensor([-1.0, 0.0, 1.0]), torch.tensor([[[0.5, 1.0, 0.5]]]))
+        beside = replace(lesson, cwnd=moves, base=base)
+        assert regret(beside, 0.0, 1.0) == pytest.approx(0.0, abs=1e-5)
+        assert regret(beside, 0.5, 0.5) < regret(replace(beside, queued=None), 0.5, 0.5)
 
 
 class TestTraining:
-    def test_it_learns_what_the_teacher_knows(self, tmp_path: Path) -> None:
-        agent = {"scenarios": 24, "constants": 8, "rounds": 2, "epochs": 10, "batch_size": 8, "learning_rate": 0.01}
-        result = learn(tmp_path, agent=agent)
+    def test_it_learns_what_the_teachers_know(self, tmp_path: Path) -> None:
+        agent = {"scenarios": 24, "constants": 8, "windows": 1, "rounds": 1, "improvements": 1, "epochs": 20}
+        result = learn(tmp_path, agent={**agent, "batch_size": 8, "learning_rate": 0.01})
         assert (result.steps, result.is_complete) == (2 * 24 * 2 * 30, True)
-        regrets = [
-            line["metrics"]["distil/regret"] for line in read_metrics(tmp_path) if "distil/regret" in line["metrics"]
-        ]
-        assert len(regrets) == 20
-        assert np.mean(regrets[-2:]) < 0.7 * regrets[0]
+        found: dict[str, list[float]] = {"distil/regret": [], "eval/fair_power": []}
+        for line in read_metrics(tmp_path):
+            for name in found.keys() & line["metrics"].keys():
+                found[name].append(line["metrics"][name])
+        regrets, powers = found.values()
+        assert len(regrets) == 40
+        for of_round in (regrets[:20], regrets[20:]):
+            assert np.mean(of_round[-2:]) < 0.75 * of_round[0]
+        assert powers[0] < powers[1] < powers[2]
         assert run_of(tmp_path)["status"] == "FINISHED"
         agent = load_agent(tmp_path)
         assert agent.training["algorithm"] == "distil"
@@ -190,7 +258,7 @@ class TestTraining:
 
     def test_a_killed_and_resumed_training_logs_the_same_and_ends_with_the_same_weights(self, tmp_path: Path) -> None:
         through, stopped, other = (tmp_path / name for name in ("through", "stopped", "other"))
-        agent = {"rounds": 3}
+        agent = {"rounds": 1, "improvements": 2}
         learn(through, agent=agent)
         with pytest.raises(Killed):
             train(configure(agent=agent), stopped, KillingConsole(3))
@@ -237,6 +305,8 @@ class TestTraining:
         ("changes", "message"),
         [
             ({"agent": {"units": 0}}, "agent.units must be"),
+            ({"agent": {"windows": 0}}, "agent.windows must be"),
+            ({"agent": {"improvements": -1}}, "agent.improvements must be"),
             ({"agent": {"action_range": [0.5, 0.2]}}, "agent.action_range must be two rising numbers"),
             ({"agent": {"pacing_gain": 2.0}}, r"agent.pacing_gain must be .*1\.3"),
             ({"agent": {"fitness": "reward", "relative_to": "constants"}}, "agent.relative_to needs a fitness"),

@@ -198,7 +198,7 @@ def test_relative_fitness_is_that_of_the_best_constant() -> None:
     policies = [make_agent(seed=seed).to_bytes() for seed in range(4)]
     with closing(CandidateRuns(spec, config, 8)) as runs:
         found, _ = runs.measure(policies, scenarios, seeds, best)
-        ratios = runs.outcomes(policies, scenarios, seeds) / best[:, np.newaxis]
+        ratios = runs.outcomes(policies, scenarios, seeds)[..., 0] / best[:, np.newaxis]
     np.testing.assert_allclose(found, ratios.mean(axis=0) + 0.5 * ratios.min(axis=0))
 
 
