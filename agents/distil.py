@@ -52,8 +52,8 @@ from bbrgym.envs.scenario import Scenario
 
 NOISE_STEPS: Final = 20
 """How many steps a noise lasts: long enough to change the queue."""
-HALVED_AFTER: Final = 2
-"""After so many rounds the learning rate is half: what was seen changes less."""
+LAST_RATE: Final = 0.05
+"""The learning rate of a round's last epoch, of that of its first."""
 CWND_MOVES: Final = (-0.1, -0.05, 0.0, 0.05, 0.1)
 PACING_MOVES: Final = (-0.3, -0.15, 0.0, 0.15, 0.3)
 """What is added to the actions for cwnd_gain and for pacing_gain of a student, one of them at a time."""
@@ -276,14 +276,13 @@ class Distillation(Learner):
     def _fit(self, total_steps: int, callbacks: Callbacks) -> bool:
         """Learn from the lessons, to the end of this round; return whether there is time for more."""
         config = self._config
-        rate = config.learning_rate * (1.0 if self._round < HALVED_AFTER else 0.5)
-        for group in self._optimiser.param_groups:
-            group["lr"] = rate
         begin, end = self._steps_until(self._round), self._steps_until(self._round + 1)
         inputs = self._inputs or _no_inputs(self._spec)
         is_on = True
         while self._epoch < config.epochs and self.steps < total_steps and is_on:
             begin_s, losses = time.monotonic(), []
+            for group in self._optimiser.param_groups:
+                group["lr"] = config.learning_rate * (1 - (1 - LAST_RATE) * self._epoch / max(config.epochs - 1, 1))
             rng = self._rng(_ORDER, self._round, self._epoch)
             batches = [(each, part) for each in self._lessons.values() for part in each.batches(config.batch_size, rng)]
             for index in rng.permutation(len(batches)):
