@@ -45,6 +45,7 @@ from bbrgym.agents.lessons import Lesson, Seen, Student, Table, joined, sequence
 from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Array, Network, StoredPolicy
 from bbrgym.checks import check_integer
+from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.episode import Episodes
 from bbrgym.envs.episode_spec import EpisodeSpec, count_steps
 from bbrgym.envs.observation import standardisation
@@ -61,6 +62,7 @@ LEAST_QUEUED: Final = 0.1
 """Packets above one BDP that a constant keeps in the queue, at least."""
 _BDP: Final = 1000.0
 """In packets: any will do, if what is above one does not depend on it."""
+_DELIVERED: Final = FLOW_COLUMNS.index("delivered_packets")
 _AT_ONCE: Final = 64
 """Engines of a rollout, whose rows are in memory."""
 
@@ -267,7 +269,15 @@ class Distillation(Learner):
                 env.run(rollout, policy)
                 is_new = np.arange(first, first + count) < config.scenarios
                 took_part = rollout.took_part() & is_new.repeat(spec.agents)
-                parts.append(sequences(rollout.arrays.observations, took_part, indices.repeat(spec.agents)))
+                parts.append(
+                    sequences(
+                        rollout.arrays.observations,
+                        actions=rollout.arrays.actions[..., 0],
+                        delivered=rollout.column(_DELIVERED),
+                        took_part=took_part,
+                        scenarios=indices.repeat(spec.agents),
+                    )
+                )
         seen = joined(parts)
         if self._inputs is None:
             self._inputs = standardisation(seen.observations[seen.took_part])

@@ -21,6 +21,10 @@ OUTPUT_SCALE: Final = 0.1
 """Scale of the last layer at the start, so that the first actions are close to the best constant."""
 FIRST_STEPS, FIRST_WEIGHT = 20, 0.2
 """How many steps of a flow count less, and how much: nobody can know the path yet."""
+RATE_STEPS: Final = 20
+"""Over how many steps the rate of a flow is averaged: longer than most paths, shorter than what a path lasts."""
+LEAST_SHARE: Final = 0.02
+"""Of the rates of a link, at least."""
 LEAST_PART: Final = 0.3
 """A flow that takes part in a smaller fraction of the steps teaches nothing about its path."""
 OUTSIDE: Final = 5.0
@@ -74,15 +78,25 @@ class Seen(NamedTuple):
 
     observations: Array  # (K, T, length of an observation)
     took_part: npt.NDArray[np.bool_]  # (K, T)
+    actions: Array  # (K, T): for cwnd_gain, with noise
+    rates: Array  # (K, T): what the link delivered, averaged over `RATE_STEPS`
     scenarios: npt.NDArray[np.intp]  # (K,): rising; flows of the same one share its link
     first: npt.NDArray[np.intp]  # (K,): how many steps after the start of the episode
 
 
-def sequences(observations: Array, took_part: npt.NDArray[np.bool_], scenarios: npt.NDArray[np.intp]) -> Seen:
+def sequences(
+    observations: Array,
+    actions: Array,
+    delivered: npt.NDArray[np.float64],
+    took_part: npt.NDArray[np.bool_],
+    scenarios: npt.NDArray[np.intp],
+) -> Seen:
     """Return the sequences of the flows that take part, each from its own start on, as a policy in an engine has them.
 
     Args:
         observations: before each step and after the last, shape (T + 1, M, length).
+        actions: for cwnd_gain, shape (T, M).
+        delivered: packets of each step, shape (T, M).
         took_part: shape (T, M).
         scenarios: shape (M,).
     """
@@ -93,7 +107,24 @@ def sequences(observations: Array, took_part: npt.NDArray[np.bool_], scenarios: 
     is_there = places < steps
     places = np.minimum(places, steps - 1)
     flows = kept[:, np.newaxis]
-    return Seen(observations[places, flows], took_part[places, flows] & is_there, scenarios[kept], first)
+    rates = _averaged(np.where(took_part, np.nan_to_num(delivered), 0.0))
+    return Seen(
+        observations=observations[places, flows],
+        took_part=took_part[places, flows] & is_there,
+        actions=actions[places, flows],
+        rates=rates[places, flows],
+        scenarios=scenarios[kept],
+        first=first,
+    )
+
+
+def _averaged(values: npt.NDArray[np.float64]) -> Array:
+    """Return means over the steps around each one, shape (T, M); at the ends over those that there are."""
+    steps = np.arange(len(values))
+    begins, ends = np.maximum(steps - RATE_STEPS // 2, 0), np.minimum(steps + RATE_STEPS // 2 + 1, len(values))
+    total = np.concatenate([np.zeros((1, values.shape[1])), values.cumsum(axis=0)])
+    means: Array = ((total[ends] - total[begins]) / (ends - begins)[:, np.newaxis]).astype(np.float32)
+    return means
 
 
 def joined(parts: Sequence[Seen]) -> Seen:
@@ -101,14 +132,13 @@ def joined(parts: Sequence[Seen]) -> Seen:
     steps = max(part.took_part.shape[1] for part in parts)
 
     def padded(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.pad(values, [(0, 0), (0, steps - values.shape[1]), *[(0, 0)] * (values.ndim - 2)])
+        return (
+            values
+            if values.ndim == 1
+            else np.pad(values, [(0, 0), (0, steps - values.shape[1]), *[(0, 0)] * (values.ndim - 2)])
+        )
 
-    return Seen(
-        np.concatenate([padded(part.observations) for part in parts]),
-        np.concatenate([padded(part.took_part) for part in parts]),
-        np.concatenate([part.scenarios for part in parts]),
-        np.concatenate([part.first for part in parts]),
-    )
+    return Seen(*(np.concatenate([padded(each) for each in arrays]) for arrays in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -170,8 +200,10 @@ class Lesson:
     ) -> tuple[torch.Tensor, float]:
         """Return the loss and the regret of all flows of some links.
 
-        In a step of a link its flows have what the mean of their actions reaches, times how much more evenly they
-        share than their teachers: Jain's index of the packets that they keep in the queue.
+        In a step of a link its flows have what the mean of their actions reaches, times how evenly they share: Jain's
+        index of the rates that they had, each changed as much as its action changes the packets that it keeps in the
+        queue. So a flow that had more than the others, for what it takes for the length of its path is too long, learns
+        to keep less. Beside a teacher, only the change counts.
 
         Args:
             student: that chooses.
@@ -198,21 +230,30 @@ class Lesson:
             best = best + self.pacing.best(scenarios, window)
             outside = outside + self.pacing.outside(moves[..., 1])
         if self.queued is not None:
-            reached = reached * self._evenness(actions[..., 0], part, links)
+            rates = torch.as_tensor(self.seen.rates[flows]) * part
+            rates = torch.maximum(rates, LEAST_SHARE * links.spread(links.sum(rates))) * part
+            change = self._packets(actions[..., 0]) - self._packets(torch.as_tensor(self.seen.actions[flows]))
+            reached = reached * _evenness(rates * change.exp(), part, links)
             if self.base is not None:
-                reached = reached / self._evenness(torch.as_tensor(self.base[flows, :, 0]), part, links)
+                base = self._packets(torch.as_tensor(self.base[flows, :, 0]))
+                change = base - self._packets(torch.as_tensor(self.seen.actions[flows]))
+                reached = reached / _evenness(rates * change.exp(), part, links)
         of_link = links.sum(weight) / count
         regret = ((best - reached) * of_link).sum() / of_link.sum()
         return regret + OUTSIDE * (outside * weight).sum() / weight.sum(), float(regret.detach())
 
-    def _evenness(self, actions: torch.Tensor, part: torch.Tensor, links: _Links) -> torch.Tensor:
-        """Return Jain's index of the packets that the flows of each link keep in the queue, shape (links, steps)."""
+    def _packets(self, actions: torch.Tensor) -> torch.Tensor:
+        """Return the logarithm of the packets that actions keep in the queue."""
         assert self.queued is not None
         first = torch.zeros_like(actions, dtype=torch.int64)
-        packets = self.queued.at(first, first, actions).exp() * part
-        total, squares = links.sum(packets), links.sum(packets**2)
-        index: torch.Tensor = (total**2 + _LITTLE) / (links.sum(part) * squares + _LITTLE)
-        return index
+        return self.queued.at(first, first, actions)
+
+
+def _evenness(rates: torch.Tensor, part: torch.Tensor, links: _Links) -> torch.Tensor:
+    """Return Jain's index of the flows of each link, shape (links, steps)."""
+    total, squares = links.sum(rates), links.sum(rates**2)
+    index: torch.Tensor = (total**2 + _LITTLE) / (links.sum(part) * squares + _LITTLE)
+    return index
 
 
 class _Links(NamedTuple):
@@ -231,6 +272,11 @@ class _Links(NamedTuple):
         own = torch.arange(values.shape[1]) - self.first[:, None]
         in_episode = values.gather(1, own.clamp(min=0)) * (own >= 0)
         return torch.zeros(self.count, values.shape[1]).index_add(0, self.link, in_episode)
+
+    def spread(self, of_links: torch.Tensor) -> torch.Tensor:
+        """Return what the link of each flow has in its steps, shape (K, T), of shape (links, T)."""
+        own = torch.arange(of_links.shape[1]) + self.first[:, None]
+        return of_links[self.link].gather(1, own.clamp(max=of_links.shape[1] - 1))
 
 
 def interpolated(values: torch.Tensor, grid: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:

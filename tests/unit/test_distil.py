@@ -192,7 +192,10 @@ class TestLessons:
     def test_a_sequence_begins_with_its_flow(self) -> None:
         observations = np.arange(5 * 3, dtype=np.float32).reshape(5, 3, 1)
         took_part = np.array([[1, 0, 0], [1, 0, 1], [1, 1, 1], [0, 1, 0]], np.bool_)
-        seen = lessons.sequences(observations, took_part, np.array([7, 8, 9]))
+        actions = observations[:4, :, 0] / 10
+        delivered = np.full((4, 3), 2.0)
+        scenarios = np.array([7, 8, 9])
+        seen = lessons.sequences(observations, actions, delivered, took_part, scenarios)
         assert (seen.scenarios.tolist(), seen.first.tolist()) == ([7, 8, 9], [0, 2, 1])
         assert seen.took_part.tolist() == [
             [True, True, True, False],
@@ -200,14 +203,26 @@ class TestLessons:
             [True, True, False, False],
         ]
         assert seen.observations[:, :2, 0].tolist() == [[0, 3], [7, 10], [5, 8]]
-        few = lessons.sequences(observations, took_part & (np.arange(3) == 1), np.array([7, 8, 9]))
+        np.testing.assert_allclose(seen.actions[:, :2], seen.observations[:, :2, 0] / 10)
+        assert seen.rates[:, 0].tolist() == [1.5, 1.0, 1.0]
+        few = lessons.sequences(observations, actions, delivered, took_part & (np.arange(3) == 1), scenarios)
         assert few.scenarios.tolist() == [8]
+
+    def test_the_rate_of_a_flow_is_that_of_the_steps_around(self) -> None:
+        times = np.arange(100.0)
+        found = lessons._averaged(np.stack([times, np.ones(100)], axis=1))
+        half = lessons.RATE_STEPS // 2
+        np.testing.assert_allclose(found[half:-half, 0], times[half:-half])
+        np.testing.assert_allclose(found[[0, -1], 0], [half / 2, 99 - half / 2])
+        np.testing.assert_allclose(found[:, 1], 1.0)
 
     def test_the_regret_of_a_link_is_that_of_its_flows_together(self) -> None:
         """Two flows that overlap in one step: the mean of their actions counts there, and how evenly they share."""
         seen = lessons.Seen(
             observations=np.zeros((2, 3, 1), np.float32),
             took_part=np.array([[1, 1, 0], [1, 1, 0]], np.bool_),
+            actions=np.zeros((2, 3), np.float32),
+            rates=np.ones((2, 3), np.float32),
             scenarios=np.array([0, 0]),
             first=np.array([0, 1]),
         )
@@ -226,13 +241,21 @@ class TestLessons:
         jain = (1 + 3) ** 2 / (2 * (1 + 9))
         # Steps: the first alone, both, the second alone.
         assert regret(lesson, 0.0, 1.0) == pytest.approx(((1 - 1) + (1 - 0.5 * jain) + (1 - 0)) / 3, abs=1e-5)
-        # Beside teachers that share just so, nothing is lost by it.
+        # Beside a teacher that shares just so, nothing is lost by it.
         base = np.zeros((2, 3, 2), np.float32)
         base[1] = 1.0
         moves = lessons.Table(torch.tensor([-1.0, 0.0, 1.0]), torch.tensor([[[0.5, 1.0, 0.5]]]))
         beside = replace(lesson, cwnd=moves, base=base)
         assert regret(beside, 0.0, 1.0) == pytest.approx(0.0, abs=1e-5)
         assert regret(beside, 0.5, 0.5) < regret(replace(beside, queued=None), 0.5, 0.5)
+        # The second had three times as much although both did the same, so it should do less.
+        uneven = replace(
+            lesson,
+            cwnd=lessons.Table(grid, torch.ones(1, 1, 2)),
+            seen=seen._replace(rates=np.array([[1, 1, 1], [3, 3, 3]], np.float32), actions=np.ones((2, 3), np.float32)),
+        )
+        assert regret(uneven, 1.0, 0.0) == pytest.approx(0.0, abs=1e-5)
+        assert regret(uneven, 0.5, 0.5) == pytest.approx((1 - jain) / 3, abs=1e-5)
 
 
 class TestTraining:
