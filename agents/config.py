@@ -218,7 +218,7 @@ class DistilConfig(FitnessConfig):
     units: int = 32
     has_skip: bool = True
     rounds: int = 3
-    improvements: int = 0
+    improvements: int = 4
     epochs: int = 12
     batch_size: int = 64
     learning_rate: float = 0.003

@@ -16,7 +16,7 @@ from bbrgym.baselines.policy_file import Network, StoredPolicy
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.scenario import Scenario
 
-EVALUATED: Final = 64
+EVALUATED: Final = 192
 """Scenarios of an evaluation, the same for all seeds."""
 
 _BANK: Final = 4
