@@ -261,7 +261,7 @@ class _Links(NamedTuple):
 
     link: torch.Tensor  # (K,)
     first: torch.Tensor  # (K,)
-    count: int
+    size: int
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """Return the sum of values over the flows of each link, shape (links, T).
@@ -271,7 +271,7 @@ class _Links(NamedTuple):
         """
         own = torch.arange(values.shape[1]) - self.first[:, None]
         in_episode = values.gather(1, own.clamp(min=0)) * (own >= 0)
-        return torch.zeros(self.count, values.shape[1]).index_add(0, self.link, in_episode)
+        return torch.zeros(self.size, values.shape[1]).index_add(0, self.link, in_episode)
 
     def spread(self, of_links: torch.Tensor) -> torch.Tensor:
         """Return what the link of each flow has in its steps, shape (K, T), of shape (links, T)."""
