@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 import numpy as np
 
 from bbrgym.agents.policy import load_agent
+from bbrgym.agents.provenance import override_key
 from bbrgym.extras import require
 from bbrgym.files import json_text, sqlite_url
 from bbrgym.interruption import deferring_signals
@@ -125,16 +126,26 @@ _MOST_COLUMNS: Final = 8
 
 
 def _swept(params: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the parameters that command lines have set and that differ between runs; the first ones in their order."""
+    """Return the parameters that tell runs apart: first what sweeps vary, then what else command lines have set."""
     keys: dict[str, None] = {}
-    for run in params:
-        try:
-            overrides = json.loads(run.get("composition.overrides", "[]"))
-        except ValueError:  # shortened to MLflow's limit
-            continue
-        keys |= dict.fromkeys(override.partition("=")[0].lstrip("+~") for override in overrides)
-    names = (key if any(key in run for run in params) else f"composition.choices.{key}" for key in keys)
-    return [name for name in names if len({run[name] for run in params if name in run}) > 1][:_MOST_COLUMNS]
+    for kind in ("swept", "overrides"):
+        for run in params:
+            try:
+                listed = json.loads(run.get(f"composition.{kind}", "[]"))
+            except ValueError:  # shortened to MLflow's limit
+                continue
+            keys |= dict.fromkeys(override_key(one) for one in listed)
+    names: dict[str, None] = {}
+    for key in keys:
+        names |= dict.fromkeys(_params_of(key, params))
+    return [name for name in names if len({run.get(name) for run in params}) > 1][:_MOST_COLUMNS]
+
+
+def _params_of(key: str, params: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the parameters that the setting of a key becomes: itself, its parts, or the choice from a group."""
+    found = dict.fromkeys(name for run in params for name in run if name == key or name.startswith(f"{key}."))
+    choice = f"composition.choices.{key}"
+    return [choice] if any(choice in run for run in params) else list(found)
 
 
 def run_ui(root: Path | str | None, port: int) -> int:

@@ -45,34 +45,69 @@ def command_line() -> str | None:
 def run_name(config: Mapping[str, Any], agent: str, seeds: Sequence[int]) -> str:
     """Return the name of a training or an evaluation, which begins with what tells it from others.
 
-    In its configuration, `composition` has the choices and overrides of a command. `agent` is the learning algorithm.
+    That is its own name, then what its sweep varies, then the rest of agent, scenario and seeds.
+
+    In its configuration, `composition` has the choices and overrides of a command, and the keys that its sweep varies.
+    `agent` is the learning algorithm.
     """
     composition = config.get("composition") or {}
-    own = str(config.get("name") or "")
-    parts = [agent]
-    if own not in ("", agent, "evaluation"):  # the defaults say nothing more
-        parts.insert(0, own)
+    facts = {"agent": agent}
     if composition:
-        parts.append(composition["choices"]["scenario"])
-    parts.append(f"seed{'s' if len(seeds) > 1 else ''} {' '.join(map(str, seeds))}")
-    said = ("name", "agent", "agent_path", "scenario", "seed", "seeds", "output_dir", "tracking")
-    others = [one for one in composition.get("overrides") or () if one.partition("=")[0] not in said]
-    return " ".join(parts) + (f" ({short_overrides(others)})" if others else "")
+        facts["scenario"] = composition["choices"]["scenario"]
+    facts["seeds" if "seeds" in config else "seed"] = f"seed{'s' if len(seeds) > 1 else ''} {' '.join(map(str, seeds))}"
+    given = {override_key(one): one for one in composition.get("overrides") or ()}
+    short = dict(zip(given, _short(list(given.values())), strict=True))
+    swept = [key for key in composition.get("swept") or () if key in given and key != "name"]
+    parts = {key: facts.get(key, _rounded(short[key])) for key in swept} | facts
+    own = str(config.get("name") or "")
+    if own not in ("", agent, "evaluation"):  # the defaults say nothing more
+        parts = {"name": own} | parts
+    said = {*parts, "name", "agent_path", "output_dir", "tracking"}
+    others = _as_many_as_fit([text for key, text in short.items() if key not in said])
+    return " ".join(parts.values()) + (f" ({others})" if others else "")
+
+
+def override_key(override: str) -> str:
+    """Return the key of an override: `reward.terms.delay` of `+reward.terms.delay=1`."""
+    return override.partition("=")[0].lstrip("+~")
 
 
 def short_overrides(overrides: Sequence[str], most: int = 40) -> str:
     """Return overrides without the groups of their keys, as many as a list of runs has room for.
 
-    `agent.gamma=0.9 engine=native` is `gamma=0.9 engine=native`.
+    `agent.gamma=0.9 engine=native` is `gamma=0.9 engine=native`. Keys that would be the same keep their groups.
     """
-    text = ""
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        short = f"{key.rpartition('.')[2]}{equals}{value}"
-        if text and len(text) + len(short) > most:
-            return f"{text} …"
-        text = f"{text} {short}".strip()
-    return text
+    return _as_many_as_fit(_short(overrides), most)
+
+
+def _short(overrides: Sequence[str]) -> list[str]:
+    """Return each override with the last part of its key alone, or with all of it if another one has the same part."""
+    keys = [override_key(override) for override in overrides]
+    names = [key.rpartition(".")[2] for key in keys]
+    return [
+        ("~" if override.startswith("~") else "")
+        + (key if names.count(name) > 1 else name)
+        + "".join(override.partition("=")[1:])
+        for override, key, name in zip(overrides, keys, names, strict=True)
+    ]
+
+
+def _as_many_as_fit(texts: Sequence[str], most: int = 40) -> str:
+    line = ""
+    for text in texts:
+        if line and len(line) + len(text) > most:
+            return f"{line} …"
+        line = f"{line} {text}".strip()
+    return line
+
+
+def _rounded(override: str) -> str:
+    """Return a short override with the digits of a number that a list of runs has room for."""
+    key, equals, value = override.partition("=")
+    try:
+        return f"{key}{equals}{float(value):.6g}" if len(value) > 8 else override
+    except ValueError:
+        return override
 
 
 def _git(*arguments: str) -> str | None:

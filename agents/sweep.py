@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import TrainConfig
 from bbrgym.agents.curriculum import Breaks
-from bbrgym.agents.provenance import short_overrides
+from bbrgym.agents.provenance import override_key, short_overrides
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics, read_run
 from bbrgym.agents.train import TrainResult, is_run_of, resume, train
 from bbrgym.agents.yardsticks import Measure
@@ -104,12 +104,13 @@ def _track(config: DictConfig, directory: Path, stack: ExitStack) -> None:
     store = TrackingConfig.of({str(key): value for key, value in config.tracking.items()})
     choices = config.hydra.runtime.choices
     overrides = list(config.hydra.overrides.task)
+    swept = _swept(config)
     tracker = stack.enter_context(
         Tracker.start(
             directory,
             str(config.hydra.job.name),  # the experiment of its jobs' runs
-            f"sweep {short_overrides(_swept(overrides))}",
-            {"overrides": overrides},
+            f"sweep {short_overrides(swept or overrides)}",
+            {"overrides": overrides, "swept": [override_key(one) for one in swept]},
             tags={
                 "sweeper": str(choices["hydra/sweeper"]),
                 "launcher": str(choices["hydra/launcher"]),
@@ -123,10 +124,14 @@ def _track(config: DictConfig, directory: Path, stack: ExitStack) -> None:
     stack.callback(_end_jobs, tracker, store)
 
 
-def _swept(overrides: list[str]) -> list[str]:
-    """Return the overrides that are sweeps; all of them if none is, as where a sweeper has the values."""
+def _swept(config: DictConfig) -> list[str]:
+    """Return the overrides that are sweeps, of the sweeper's configuration and of the command line."""
     parser = OverridesParser.create()
-    return [one for one in overrides if parser.parse_override(one).is_sweep_override()] or overrides
+    params = config.hydra.sweeper.get("params") or {}
+    given = [*(f"{key}={value}" for key, value in params.items()), *config.hydra.overrides.task]
+    # By key, so that the command line takes precedence.
+    sweeps = {override_key(one): one for one in given if parser.parse_override(one).is_sweep_override()}
+    return list(sweeps.values())
 
 
 def _print_best(directory: Path, direction: str) -> None:
@@ -171,6 +176,12 @@ def _end_run(directory: Path, record: Mapping[str, Any], store: TrackingConfig, 
     """End the run of a process that was killed before it could."""
     kept = {key: record[key] for key in ("experiment", "run_name", "params", "tags")}
     Tracker.start(directory, **kept, config=store, resume=True).finish(status, "its process was killed")
+
+
+def swept_keys(directory: Path) -> list[str]:
+    """Return the keys of the settings that the sweep in this folder varies; [] if it is not tracked."""
+    record = read_run(directory)
+    return [] if record is None else list(record["params"].get("swept") or ())
 
 
 def sweep_run_id(directory: Path) -> str | None:

@@ -98,6 +98,8 @@ class Task:
         from hydra.types import RunMode
         from omegaconf import OmegaConf
 
+        from bbrgym.agents.sweep import sweep_run_id, swept_keys
+
         settings = HydraConfig.get()
         is_job = settings.mode is RunMode.MULTIRUN
         if is_job:
@@ -105,11 +107,13 @@ class Task:
         directory = Path(os.path.relpath(settings.runtime.output_dir))
         try:
             if is_job:
-                from bbrgym.agents.sweep import sweep_run_id
-
                 OmegaConf.update(config, "tracking.parent", sweep_run_id(Path(settings.sweep.dir)), force_add=True)
             choices = {group: one for group, one in settings.runtime.choices.items() if one and "/" not in group}
-            composition = {"choices": choices, "overrides": list(settings.overrides.task)}
+            composition = {
+                "choices": choices,
+                "overrides": list(settings.overrides.task),
+                "swept": swept_keys(Path(settings.sweep.dir)) if is_job else [],
+            }
             plain = _plain(self.command, config) | {"output_dir": str(directory), "composition": composition}
             return self.function(plain, directory)
         except Exception as error:

@@ -348,6 +348,7 @@ def test_a_sweep_and_its_jobs_are_nested_runs_of_one_store(mlflow_database: Path
     )
     assert sorted(child.data.params["seed"] for child in children) == ["1", "2"]
     assert {child.info.status for child in children} == {"FINISHED"}
+    assert {child.data.params["composition.swept"] for child in children} == {'["seed"]'}
 
     written = {
         (line["run_id"], name, line["step"], value)

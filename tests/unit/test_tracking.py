@@ -208,17 +208,19 @@ def test_runs_can_log_one_dataset_at_the_same_time(root: Path, caplog: pytest.Lo
 def test_the_page_of_the_ui_has_what_was_swept_as_columns(root: Path) -> None:
     config = {"backend": "mlflow", "root": str(root)}
     assert ui_page(root) == "#/experiments?workflowType=machine_learning"
-    for gamma in (0.9, 0.97):
-        overrides = ["agent=sac", f"agent.gamma={gamma}", "engine=native"]
-        composition = {"choices": {"agent": "sac", "engine": "native"}, "overrides": overrides}
-        params = {"agent": {"gamma": gamma, "tau": gamma}, "composition": composition}
+    for gamma, terms in ((0.9, {"delay": 1.0}), (0.97, {"delay": 1.0, "loss": 1.0})):
+        overrides = ["agent=sac", f"+reward.terms={terms}", f"agent.gamma={gamma}", "engine=native"]
+        choices = {"agent": "sac", "engine": "native"}
+        composition = {"choices": choices, "overrides": overrides, "swept": ["agent.gamma"]}
+        params = {"agent": {"gamma": gamma, "tau": gamma}, "reward": {"terms": terms}, "composition": composition}
         with Tracker.start(root / "runs" / str(gamma), "train", "n", params, config=config) as tracker:
             tracker.log_metrics({"best/score": gamma})
     experiment = client(root).get_experiment_by_name("train")
     (key,) = re.findall(r"viewStateShareKey=(\w+)$", ui_page(root))
     view = json.loads(client(root).get_experiment_by_name("train").tags[f"mlflow.sharedViewState.{key}"])
     assert f"/experiments/{experiment.experiment_id}/runs" in ui_page(root)
-    assert view["selectedColumns"] == ["metrics.`best/score`", "params.`agent.gamma`"]
+    # What a sweep varies comes first; what all runs have in common, such as the agent, is no column.
+    assert view["selectedColumns"] == ["metrics.`best/score`", "params.`agent.gamma`", "params.`reward.terms.loss`"]
     assert (view["orderByKey"], view["orderByAsc"]) == ("metrics.`best/score`", False)
 
 
@@ -232,6 +234,26 @@ def test_a_name_begins_with_what_the_run_is() -> None:
     composition["overrides"] = overrides
     assert run_name(config | {"name": "mine"}, "sac", [2]).startswith("mine sac duel seed 2 ")
     assert run_name({"name": "evaluation"}, "ppo", [1, 2]) == "ppo seeds 1 2"
+
+
+def test_a_name_in_a_sweep_begins_with_what_the_sweep_varies() -> None:
+    fixed = [f"train.long_name_{place}={place}" for place in range(30)]
+    swept = {"agent.learning_rate": "0.0006824078427098838", "seed": "2", "reward.terms.delay": "0.5"}
+    overrides = [*fixed, *(f"{key}={value}" for key, value in swept.items())]
+    composition = {"choices": {"scenario": "duel"}, "overrides": overrides, "swept": list(swept)}
+    config = {"name": "ppo", "seed": 2, "composition": composition}
+    name = run_name(config, "ppo", [2])
+    assert name.startswith("learning_rate=0.000682408 seed 2 delay=0.5 ppo duel (long_name_0=0 ")
+    assert run_name(config | {"name": "mine"}, "ppo", [2]) == f"mine {name}"
+    composition["swept"] = ["agent", "scenario"]
+    composition["overrides"] = [
+        "scenario.flows.0.rtt_ms=10",
+        "scenario.flows.1.rtt_ms=50",
+        "agent=ppo",
+        "scenario=duel",
+    ]
+    both = "scenario.flows.0.rtt_ms=10 …"  # two keys that end alike
+    assert run_name(config, "ppo", [2]) == f"ppo duel seed 2 ({both})"
 
 
 def test_a_training_in_the_store(root: Path) -> None:
