@@ -16,7 +16,7 @@ from bbrgym.envs.scenario import Scenario
 
 _NAMES: Final = {
     "algorithm": "learner",
-    "steps": "steps in training",
+    "steps": "decisions in training",
     "reward": "reward per step in the last evaluation",
     "made_with": "made with",
 }

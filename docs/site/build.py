@@ -54,7 +54,18 @@ FORMULA: Final = re.compile(r"\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^\s$`][^$`\n]
 """A formula in LaTeX, as GitHub and notebooks show it, outside of code."""
 CODE_OF_HTML: Final = re.compile(r"<(pre|code|script|style|textarea)\b.*?</\1>", re.DOTALL)
 GLOSSARY: Final = ROOT / "docs" / "glossary.md"
-EXPLAINED: Final = ("fair power", "yardstick", "regret", "backlog", "shipped policy", "step", "BDP", "Jain's index")
+EXPLAINED: Final = (
+    "fair power",
+    "yardstick",
+    "regret",
+    "backlog",
+    "shipped policy",  # before the word that is a part of it
+    "policy",
+    "decision",
+    "step",
+    "BDP",
+    "Jain's index",
+)
 """Words of the glossary that are linked where a page uses them first."""
 PLAIN_TEXT: Final = re.compile(
     r"(```.*?^```$|`[^`\n]+`|<[^>\n]*>|!?\[[^\]]*\]\([^)\n]*\)|^(?:[#|:<]|    )[^\n]*$|^---\n.*?^---$"
