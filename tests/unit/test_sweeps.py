@@ -392,6 +392,19 @@ def test_a_pruner_stops_a_training_that_is_worse_than_others() -> None:
     assert [trial.attrs for trial in trials.values()] == [{"pruned": True}, {}]
 
 
+@pytest.mark.parametrize("pruner", ["median", "hyperband"])
+def test_a_search_with_a_pruner_ends_a_poor_trial(monkeypatch: pytest.MonkeyPatch, pruner: str) -> None:
+    monkeypatch.setattr(optuna_sweeper, "WATCH_S", 0.01)
+    given = ["agent.gamma=interval(0,1)", "hydra.sweeper.n_trials=7", f"hydra.sweeper.pruner={pruner}"]
+    assert run(sweep_tasks.evaluate_as, *OPTUNA, *given, "hydra.sweeper.direction=maximize") == 0
+    with closing(sqlite3.connect("sweep/optuna.db")) as connection:
+        states = [state for (state,) in connection.execute("SELECT state FROM trials ORDER BY trial_id")]
+        steps = {step for (step,) in connection.execute("SELECT step FROM trial_intermediate_values")}
+    assert states == ["COMPLETE"] * 6 + ["PRUNED"]
+    assert steps == {100, 200}, "trainings are compared at the same steps"
+    assert OmegaConf.load("sweep/optimization_results.yaml").best_value == 1.0
+
+
 class Looks:
     """An event that has happened after so many looks."""
 

@@ -264,25 +264,40 @@ def _watch(sweep_dir: Path, trials: Mapping[tuple[str, ...], Trial], has_ended: 
     """Report each evaluation of trainings, by their overrides, to their trials until they have ended."""
     from bbrgym.agents.callbacks import STOP  # here, since every command with Hydra imports its plug-ins
     from bbrgym.agents.sweep import job_overrides
-    from bbrgym.agents.tracking import read_metrics
 
     reported = dict.fromkeys(trials, -1)
-    while not has_ended.wait(WATCH_S):
+    is_last = False
+    while not is_last:
+        is_last = has_ended.wait(WATCH_S)  # trials to come are compared with all evaluations of this one
         for directory in (path.parent for path in sweep_dir.glob("*/run.json")):
             overrides = tuple(job_overrides(directory))
             if (trial := trials.get(overrides)) is None:
                 continue
-            scores = {
-                line["step"]: line["metrics"]["best/score"]
-                for line in read_metrics(directory)
-                if "best/score" in line["metrics"] and line["step"] > reported[overrides]
-            }
-            for step, score in sorted(scores.items()):
+            scores = {step: score for step, score in _evaluations(directory) if step > reported[overrides]}
+            for step, score in scores.items():
                 trial.report(score, step)
                 reported[overrides] = step
-            if scores and trial.should_prune():
+            if scores and not is_last and trial.should_prune():
                 trial.set_user_attr("pruned", True)
                 (directory / STOP).touch()
+
+
+def _evaluations(directory: Path) -> Iterator[tuple[int, float]]:
+    """Yield the best score of a training so far at each multiple of `train.eval_every`.
+
+    A pruner compares trainings at the same step, but a learner evaluates where a rollout or a generation ends, which
+    depends on what is searched.
+    """
+    from bbrgym.agents.tracking import read_metrics, read_run
+
+    record = read_run(directory)
+    every = ((record or {"params": {}})["params"].get("train") or {}).get("eval_every") or 1
+    last = -1
+    for line in read_metrics(directory):
+        step = line["step"] // every * every
+        if "best/score" in line["metrics"] and step > last:
+            last = step
+            yield step, line["metrics"]["best/score"]
 
 
 @contextmanager
