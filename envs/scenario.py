@@ -429,11 +429,16 @@ class Scenario:
 
     def describe_link(self) -> str:
         """Return the link in words: its rate, buffer, losses and changes of the rate, and links beside it."""
+        # Then `rate_mbps` is never the link's rate.
+        is_never_constant = len(self.rate_schedule) > _MOST_CHANGES and self.rate_schedule[0][0] == 0
+        rate, at_rate = f"{self.rate_mbps:g} Mbit/s", ""
+        if is_never_constant:
+            rate, at_rate = _changes("rate", self.rate_schedule, "Mbit/s"), f" at {rate}"
         if self.buffer_packets is not None:
             buffer = f"{self.buffer_packets} packets"
         else:
             bdp = 1.0 if self.buffer_bdp is None else self.buffer_bdp
-            buffer = f"{bdp:g} BDP ({self.queue_packets} packets)"
+            buffer = f"{bdp:g} BDP{at_rate} ({self.queue_packets} packets)"
         codel = f"CoDel ({self.codel_target_ms:g} ms in {self.codel_interval_ms:g} ms)"
         queue = {
             "droptail": "droptail",
@@ -442,7 +447,7 @@ class Scenario:
             "fq_codel": f"FQ-{codel}",
             "dualpi2": f"DualPI2 ({self.dualpi2_target_ms:g} and {self.dualpi2_step_ms:g} ms)",
         }[self.queue]
-        parts = [f"{self.rate_mbps:g} Mbit/s", f"{queue} buffer of {buffer}"]
+        parts = [rate, f"{queue} buffer of {buffer}"]
         if self.ce_threshold_ms is not None:
             parts.append(f"ECN marks above {self.ce_threshold_ms:g} ms")
         if self.loss:
@@ -453,7 +458,7 @@ class Scenario:
             parts.append(f"{self.reordering:.2%} of packets {self.reordering_ms:g} ms late")
         if self.policer_mbps is not None:
             parts.append(f"policer of {self.policer_mbps:g} Mbit/s with bursts of {self.policer_burst_bytes:,} bytes")
-        if self.rate_schedule:
+        if self.rate_schedule and not is_never_constant:
             parts.append(_changes("rate", self.rate_schedule, "Mbit/s"))
         if self.second_rate_mbps is not None:
             parts.append(
@@ -539,12 +544,14 @@ def resolve_trace(
     The field `rate_schedule` is `resolve(rate_trace)`, `rtt_schedule` is `resolve(rtt_trace)`.
 
     Raises:
-        ValueError: both are given.
+        ValueError: both are given, or the trace is a text.
     """
     arguments = dict(plain)
     trace = arguments.pop(f"{what}_trace", None)
     if trace is None:
         return arguments
+    if isinstance(trace, str):
+        raise ValueError(f"{what}_trace must be a mapping, got {trace!r}; {what}_trace.file={trace} reads a file")
     if arguments.get(f"{what}_schedule"):
         raise ValueError(f"give one of {what}_trace and {what}_schedule, got both: {what}_trace={trace!r}")
     return arguments | {f"{what}_schedule": resolve(trace)}
@@ -565,9 +572,13 @@ def _listed(value: Any) -> Any:
     )
 
 
+_MOST_CHANGES: Final = 6
+"""Of a schedule that words list."""
+
+
 def _changes(what: str, schedule: Sequence[tuple[float, float]], unit: str) -> str:
     """Return the changes of a schedule in words, or how many they are."""
-    if len(schedule) > 6:
+    if len(schedule) > _MOST_CHANGES:
         values = [value for _, value in schedule]
         return f"{len(values)} changes of the {what}, {min(values):g} to {max(values):g} {unit}"
     return f"{what} changes to {', '.join(f'{value:g} {unit} at {time:g} s' for time, value in schedule)}"

@@ -230,6 +230,8 @@ def test_a_bad_value_is_refused_with_its_field(kind: type, field: str, value: An
         ({"rate_schedule": [[0, None]]}, r"rate_schedule must be pairs of numbers, got \[\[0"),
         ({"flows": [{"rtt": 3}]}, r"'rtt' \(did you mean 'rtt_ms'\?\); known: algorithm, rtt_ms,"),
         ({"rate_trace": {"file": "a", "synthetic": "cellular"}}, "either a file or synthetic"),
+        ({"rate_trace": "a.csv"}, r"rate_trace\.file=a\.csv reads a file"),
+        ({"flows": [{"rtt_trace": "a.csv"}]}, r"rtt_trace\.file=a\.csv reads a file"),
         ({"rate_trace": {"file": "a", "seed": 1}}, "no seed beside a file"),
         ({"rate_trace": {"file": "a"}, "rate_schedule": [[1, 2]]}, "one of rate_trace and rate_schedule, got both"),
     ],
@@ -313,6 +315,7 @@ def test_values_that_can_be_meant_are_not_warned_of(
         ({"flows": (Flow(start_s=2, stop_s=9, ecn="l4s"), Flow(size_bytes=3_000_000))}, ["2 s to 9 s", "l4s", "3 MB"]),
         ({"flows": (Flow(rtt_schedule=((1, 20),), jitter_ms=1, ack_loss=0.02),)}, ["20 ms at 1 s", "1 ms", "2.00%"]),
         ({"flows": (Flow(),) * 33}, ["25 more flows."]),
+        ({"rate_schedule": tuple((time, 9 + time % 2) for time in range(7))}, ["9 to 10 Mbit/s, ", "1 BDP at 12 Mbit/s"]),
     ],
 )
 def test_in_words(fields: dict[str, Any], words: list[str]):
