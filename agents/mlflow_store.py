@@ -127,9 +127,12 @@ _MOST_COLUMNS: Final = 8
 
 def _swept(params: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the parameters that tell runs apart: first what sweeps vary, then what else command lines have set."""
+    made = [
+        run for run in params if "composition.overrides" in run
+    ]  # by command lines; the run of a sweep has no values
     keys: dict[str, None] = {}
     for kind in ("swept", "overrides"):
-        for run in params:
+        for run in made:
             try:
                 listed = json.loads(run.get(f"composition.{kind}", "[]"))
             except ValueError:  # shortened to MLflow's limit
@@ -137,8 +140,8 @@ def _swept(params: Sequence[Mapping[str, str]]) -> list[str]:
             keys |= dict.fromkeys(override_key(one) for one in listed)
     names: dict[str, None] = {}
     for key in keys:
-        names |= dict.fromkeys(_params_of(key, params))
-    return [name for name in names if len({run.get(name) for run in params}) > 1][:_MOST_COLUMNS]
+        names |= dict.fromkeys(_params_of(key, made))
+    return [name for name in names if len({run.get(name) for run in made}) > 1][:_MOST_COLUMNS]
 
 
 def _params_of(key: str, params: Sequence[Mapping[str, str]]) -> list[str]:

@@ -78,7 +78,9 @@ def run_traces(arguments: list[str]) -> int:
     headings = ("file", "trace of", "mean", "variation", "below a tenth", "correlation after 1 s")
     console = make_console()
     print_table(console, headings, [_row(file) for file in files])
-    console.print(f"Of the first {SECONDS} s, in which a shorter file repeats, or its last value stays (docs/traces.md).")
+    console.print(
+        f"Of the first {SECONDS} s, in which a shorter file repeats, or its last value stays (docs/traces.md)."
+    )
     return 0
 
 

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -240,7 +241,8 @@ def _train_once(config: dict[str, Any], directory: Path) -> float:
 
     from bbrgym.overrides import command
 
-    if HydraConfig.get().mode is RunMode.MULTIRUN:
+    is_job = HydraConfig.get().mode is RunMode.MULTIRUN
+    if is_job:
         from bbrgym.agents.sweep import train_in_sweep as train
     else:
         from bbrgym.agents.train import train
@@ -248,7 +250,7 @@ def _train_once(config: dict[str, Any], directory: Path) -> float:
     with resumed_by(f"`{command('bbrgym train', {'train.resume': directory})}` resumes it"):
         console = make_console()
         result = train(config, directory, console, partial(_measure_yardsticks, console=console), _breaker(config))
-    _report_training(result)
+    _report_training(result, is_job=is_job)
     return result.score
 
 
@@ -305,7 +307,8 @@ def _breaker(config: Mapping[str, Any] | None = None) -> Breaks | None:
     return Breaker()
 
 
-def _report_training(result: TrainResult) -> None:
+def _report_training(result: TrainResult, is_job: bool = False) -> None:
+    """Print what a training reached, and what to do next; that of a sweep's job comes after all of them."""
     from bbrgym.baselines.policy_file import read_policy
     from bbrgym.overrides import command
 
@@ -314,10 +317,15 @@ def _report_training(result: TrainResult) -> None:
     lines = [
         f"{'Trained' if result.is_complete else 'Stopped early, after'} {result.steps} steps; "
         f"the best agent, with a score of {result.score:.3f}, is that after {kept['steps']} steps",
-        *_beside_yardsticks(result, reward, str(kept["algorithm"])),
-        f"  {command('bbrgym evaluate', {'agent_path': result.directory})}",
-        f"  {command('bbrgym benchmark experiment=rtt_fairness', {'benchmark.agent': result.directory})}",
+        *_beside_yardsticks(result, reward),
     ]
+    if not is_job:
+        lines += [
+            "Judge it:",
+            f"  {command('bbrgym evaluate', {'agent_path': result.directory})}",
+            f"  {command('bbrgym benchmark experiment=rtt_fairness', {'benchmark.agent': result.directory})}",
+            *_what_is_better(result, reward, str(kept["algorithm"])),
+        ]
     yardsticks = {each.kind: {"what": each.what, "reward": each.reward} for each in result.yardsticks}
     tell(
         "\n".join(lines),
@@ -331,10 +339,8 @@ def _report_training(result: TrainResult) -> None:
     )
 
 
-def _beside_yardsticks(result: TrainResult, reward: float | None, learner: str) -> list[str]:
-    """Return what the best agent reached beside what is reached without training, and what would be better."""
-    from bbrgym.overrides import command
-
+def _beside_yardsticks(result: TrainResult, reward: float | None) -> list[str]:
+    """Return what the best agent reached beside what is reached without training."""
     if reward is None or not result.yardsticks:
         return []
     shown = ", ".join(each.text for each in result.yardsticks)
@@ -344,14 +350,38 @@ def _beside_yardsticks(result: TrainResult, reward: float | None, learner: str) 
         place = f"above {' and '.join(above)}, below {' and '.join(below)}"
     else:
         place = f"{'above' if above else 'below'} all of them"
-    lines = [f"Reward per step: the agent {reward:.3f}, {shown}; it is {place}"]
-    if "bbr" in below and learner != "cma":
-        lines.append("After two minutes agent=cma is ahead of ppo and sac on scenario=train: docs/results/learners.md")
-    elif below:
-        lines.append("Resume it for a longer training:")
+    return [f"Reward per step: the agent {reward:.3f}, {shown}; it is {place}"]
+
+
+def _what_is_better(result: TrainResult, reward: float | None, learner: str) -> list[str]:
+    """Return which learner, or whether a longer training, would get above what is reached without training."""
+    from bbrgym.agents.provenance import override_key
+    from bbrgym.agents.sweep import job_overrides
+    from bbrgym.agents.tracking import read_run
+    from bbrgym.overrides import command
+
+    below = {each.kind for each in result.yardsticks if reward is not None and reward <= each.reward}
+    if not below:
+        return []
+    record = read_run(result.directory)
+    agent = {} if record is None else record["params"].get("agent") or {}
+    fitness = agent.get("fitness", "reward")
+    if fitness == "reward" and ({"bbr", "best constant"}.isdisjoint(below) or agent.get("tunes")):
         resumed = command("bbrgym train", {"train.resume": result.directory})
-        lines.append(f"  {resumed} train.total_steps={2 * result.steps}")
-    return lines
+        return ["Resume it for a longer training:", f"  {resumed} train.total_steps={2 * result.steps}"]
+    better: dict[str, object] = {"agent": learner, "agent.fitness": "reward"}
+    said = f"It has maximised {fitness.replace('_', ' ')}; with agent.fitness=reward it maximises the reward"
+    if fitness == "reward":  # docs/results/learners.md and docs/distil.md have the reasons
+        better["agent"] = "distil" if learner == "cma" else "cma"
+        said = f"agent={better['agent']} usually gets further"
+    if better["agent"] == "cma" and learner == "distil":
+        better["agent.tunes"] = result.directory
+    given = {override_key(one): one for one in job_overrides(result.directory)}
+    if "experiment" in given:  # it may have settings of its learner
+        return [f"{said}: docs/train.md"]
+    replaced = ("agent", "train", "name", "output_dir")
+    kept = [shlex.quote(one) for key, one in given.items() if key.partition(".")[0] not in replaced]
+    return [f"{said}:", f"  {' '.join([command('bbrgym train', better), *kept])}"]
 
 
 def _evaluate(arguments: list[str]) -> int:

@@ -315,7 +315,10 @@ def test_values_that_can_be_meant_are_not_warned_of(
         ({"flows": (Flow(start_s=2, stop_s=9, ecn="l4s"), Flow(size_bytes=3_000_000))}, ["2 s to 9 s", "l4s", "3 MB"]),
         ({"flows": (Flow(rtt_schedule=((1, 20),), jitter_ms=1, ack_loss=0.02),)}, ["20 ms at 1 s", "1 ms", "2.00%"]),
         ({"flows": (Flow(),) * 33}, ["25 more flows."]),
-        ({"rate_schedule": tuple((time, 9 + time % 2) for time in range(7))}, ["9 to 10 Mbit/s, ", "1 BDP at 12 Mbit/s"]),
+        (
+            {"rate_schedule": tuple((time, 9 + time % 2) for time in range(7))},
+            ["9 to 10 Mbit/s, ", "1 BDP at 12 Mbit/s"],
+        ),
     ],
 )
 def test_in_words(fields: dict[str, Any], words: list[str]):

@@ -215,6 +215,8 @@ def test_the_page_of_the_ui_has_what_was_swept_as_columns(root: Path) -> None:
         params = {"agent": {"gamma": gamma, "tau": gamma}, "reward": {"terms": terms}, "composition": composition}
         with Tracker.start(root / "runs" / str(gamma), "train", "n", params, config=config) as tracker:
             tracker.log_metrics({"best/score": gamma})
+    sweep = {"overrides": ["agent.gamma=0.9,0.97"], "swept": ["agent.gamma"]}
+    Tracker.start(root / "runs" / "sweep", "train", "sweep gamma=0.9,0.97", sweep, config=config).finish()
     experiment = client(root).get_experiment_by_name("train")
     (key,) = re.findall(r"viewStateShareKey=(\w+)$", ui_page(root))
     view = json.loads(client(root).get_experiment_by_name("train").tags[f"mlflow.sharedViewState.{key}"])

@@ -12,7 +12,7 @@ from training import SCENARIO, changed, quiet
 from bbrgym import EngineError, Scenario, simulate
 from bbrgym import cli as commands
 from bbrgym.agents.callbacks import EVALUATION_SEED
-from bbrgym.agents.tracking import read_metrics
+from bbrgym.agents.tracking import Tracker, read_metrics
 from bbrgym.agents.train import TrainResult, resume, train
 from bbrgym.agents.training_loop import evaluation_episodes
 from bbrgym.agents.yardsticks import Yardstick
@@ -131,25 +131,61 @@ def test_a_training_goes_on_without_yardsticks_that_cannot_be_measured(
 
 
 @pytest.mark.parametrize(
-    ("reward", "learner", "place", "hint"),
+    ("reward", "place"),
     [
-        (10.0, "ppo", "above all of them", ""),
-        (-0.3, "ppo", "above bbr, below best constant and best algorithm", "train.resume="),
-        (-0.9, "ppo", "below all of them", "agent=cma"),
-        (-0.9, "cma", "below all of them", "train.total_steps=200"),
+        (10.0, "above all of them"),
+        (-0.3, "above bbr, below best constant and best algorithm"),
+        (-0.9, "below all of them"),
     ],
 )
-def test_the_end_of_a_training_says_what_it_is_above_and_what_would_be_better(
-    reward: float, learner: str, place: str, hint: str
-) -> None:
+def test_the_end_of_a_training_says_what_it_is_above(reward: float, place: str) -> None:
     result = TrainResult(Path("run"), steps=100, score=reward, is_complete=True, yardsticks=tuple(FOUND))
-    text = "\n".join(commands._beside_yardsticks(result, reward, learner))
-    assert f"it is {place}" in text
-    assert "bbr -0.500, best constant -0.250 (0,-1), best algorithm 9.000 (x)" in text
-    assert hint in text
-    assert hint or len(text.splitlines()) == 1
+    (line,) = commands._beside_yardsticks(result, reward)
+    assert line.endswith(f"bbr -0.500, best constant -0.250 (0,-1), best algorithm 9.000 (x); it is {place}")
+
+
+@pytest.mark.parametrize(
+    ("reward", "agent", "hint"),
+    [
+        (10.0, {"algorithm": "ppo"}, []),
+        (0.0, {"algorithm": "ppo"}, ["bbrgym train train.resume=run train.total_steps=200"]),
+        (
+            -0.3,
+            {"algorithm": "ppo"},
+            ["agent=cma usually", "bbrgym train agent=cma agent.fitness=reward scenario=duel"],
+        ),
+        (-0.9, {"algorithm": "sac"}, ["agent=cma usually"]),
+        (
+            -0.9,
+            {"algorithm": "cma", "fitness": "reward"},
+            ["agent=distil usually", "agent=distil agent.fitness=reward"],
+        ),
+        (-0.9, {"algorithm": "distil", "fitness": "reward"}, ["agent=cma agent.fitness=reward agent.tunes=run"]),
+        (-0.9, {"algorithm": "cma", "fitness": "reward", "tunes": "x"}, ["train.resume=run"]),
+        (
+            -0.9,
+            {"algorithm": "cma", "fitness": "fair_power"},
+            ["maximised fair power", "agent=cma agent.fitness=reward"],
+        ),
+    ],
+)
+def test_the_end_of_a_training_says_which_learner_would_get_further(
+    in_new_folder: None, reward: float, agent: dict[str, str], hint: list[str]
+) -> None:
+    overrides = [f"agent={agent['algorithm']}", "agent.gamma=0.9", "train.total_steps=100", "name=x"]
+    overrides += ["scenario=duel", "scenario.flows.0={algorithm: agent}"]
+    params = {"agent": agent, "composition": {"overrides": overrides}}
+    Tracker.start(Path("run"), "train", "x", params).finish()
+    result = TrainResult(Path("run"), steps=100, score=reward, is_complete=True, yardsticks=tuple(FOUND))
+    lines = commands._what_is_better(result, reward, agent["algorithm"])
+    text = "\n".join(lines)
+    assert [part for part in hint if part not in text] == []
+    assert len(lines) == 2 * bool(hint)
+    if hint and "train.resume" not in text:  # what else was set is kept, and what is of the learner is not
+        assert lines[1].endswith("scenario=duel 'scenario.flows.0={algorithm: agent}'")
+        assert "gamma" not in text
 
 
 def test_without_yardsticks_or_a_reward_nothing_is_said() -> None:
     result = TrainResult(Path("run"), steps=100, score=0.0, is_complete=True)
-    assert commands._beside_yardsticks(result, 0.5, "ppo") == []
+    assert commands._beside_yardsticks(result, 0.5) == commands._what_is_better(result, 0.5, "ppo") == []
