@@ -53,13 +53,14 @@ CODE: Final = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 FORMULA: Final = re.compile(r"\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^\s$`][^$`\n]*)\$", re.DOTALL)
 """A formula in LaTeX, as GitHub and notebooks show it, outside of code."""
 CODE_OF_HTML: Final = re.compile(r"<(pre|code|script|style|textarea)\b.*?</\1>", re.DOTALL)
+DECISIONS: Final = ROOT / "docs" / "decisions"
 GLOSSARY: Final = ROOT / "docs" / "glossary.md"
 EXPLAINED: Final = (
     "fair power",
     "yardstick",
     "regret",
     "backlog",
-    "shipped policy",  # before the word that is a part of it
+    "shipped policy",
     "policy",
     "decision",
     "step",
@@ -268,7 +269,11 @@ def with_words(text: str, path: Path) -> str:
     """Return the text of a file with links to the glossary where it first uses a word that is explained there."""
     glossary = os.path.relpath(GLOSSARY, path.parent)
     for word in EXPLAINED:
-        use = re.compile(rf"(?<![\w/.-]){word}s?(?![\w/-])", re.IGNORECASE)
+        if word == "decision" and path.parent == DECISIONS:  # there it is one about the code
+            continue
+        # Not as a part of a longer one, whose first use has a link of its own.
+        longer = "".join(rf"(?<!{one.removesuffix(word)})" for one in EXPLAINED if one.endswith(f" {word}"))
+        use = re.compile(rf"(?<![\w/.-]){longer}{word}s?(?![\w/-])", re.IGNORECASE)
         parts = PLAIN_TEXT.split(text)
         for place in range(0, len(parts), 2):
             link = rf"[\g<0>]({glossary}#{anchor(word)})"

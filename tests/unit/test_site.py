@@ -101,6 +101,13 @@ def test_a_word_of_the_glossary_is_linked_where_it_is_used_first(build: ModuleTy
     text = "# Regret\n\n`regret` of [a regret](x.md), the regret and the regret.\n"
     linked = build.with_words(text, SITE.parent / "results" / "x.md")
     assert linked == text.replace("the regret and", "the [regret](../glossary.md#regret) and")
+    text = "The shipped policy, and the shipped policy. A policy.\n"
+    assert build.with_words(text, SITE.parent / "x.md") == (
+        "The [shipped policy](glossary.md#shipped-policy), and the shipped policy. A [policy](glossary.md#policy).\n"
+    )
+    record = (build.PAGES / "decisions" / "0011-our-own-ppo.md").read_text()
+    assert "#fair-power" in record
+    assert "#decision" not in record
     assert 'id="fair-power"' in (build.PAGES / "glossary.md").read_text()
     with pytest.raises(ValueError, match="no entry for 'fair power'"):
         build.with_entries("| word | meaning |\n")
