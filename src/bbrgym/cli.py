@@ -350,7 +350,7 @@ def _beside_yardsticks(result: TrainResult, reward: float | None) -> list[str]:
         place = f"above {' and '.join(above)}, below {' and '.join(below)}"
     else:
         place = f"{'above' if above else 'below'} all of them"
-    return [f"Reward per step: the agent {reward:.3f}, {shown}; it is {place}"]
+    return [f"Reward per step: {reward:.3f}, {place}", f"  {shown}"]
 
 
 def _what_is_better(result: TrainResult, reward: float | None, learner: str) -> list[str]:

@@ -140,8 +140,9 @@ def test_a_training_goes_on_without_yardsticks_that_cannot_be_measured(
 )
 def test_the_end_of_a_training_says_what_it_is_above(reward: float, place: str) -> None:
     result = TrainResult(Path("run"), steps=100, score=reward, is_complete=True, yardsticks=tuple(FOUND))
-    (line,) = commands._beside_yardsticks(result, reward)
-    assert line.endswith(f"bbr -0.500, best constant -0.250 (0,-1), best algorithm 9.000 (x); it is {place}")
+    said, shown = commands._beside_yardsticks(result, reward)
+    assert said == f"Reward per step: {reward:.3f}, {place}"
+    assert shown.strip() == "bbr -0.500, best constant -0.250 (0,-1), best algorithm 9.000 (x)"
 
 
 @pytest.mark.parametrize(
