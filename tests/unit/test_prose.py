@@ -210,6 +210,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("examples", "agents"):
         Path(folder).symlink_to(ROOT / folder)
     shutil.copy(ROOT / "examples" / "aimd.c", "mine.c")
+    Path("phone.csv").write_text("time_s,throughput (kbit/s)\n0,9000\n")
     for name in ("stack.yaml", "mine.yaml"):
         Path(name).write_text("server: server\nclient: client\n")
     for folder in ("package", "runs/benchmark/rtt_fairness"):
