@@ -183,18 +183,7 @@ def _parts_of(network: Network, tuned: Sequence[str], added: Sequence[int]) -> l
 
 
 def _widened(network: Network, places: Sequence[int], inputs: int, *, has_skip: bool) -> Network:
-    """Return a network with the same actions of more inputs: weights of 0 for those that are not at `places`."""
-
-    def widen(weight: Array) -> Array:
-        wide = np.zeros((len(weight), inputs), np.float32)
-        wide[:, places] = weight
-        return wide
-
-    skip = network.skip
-    if skip is not None or has_skip:
-        skip = widen(np.zeros((network.outputs, len(places)), np.float32) if skip is None else skip)
-    if network.lstm:
-        (of_input, of_state, bias), *others = network.lstm
-        return dataclasses.replace(network, lstm=((widen(of_input), of_state, bias), *others), skip=skip)
-    (weight, bias), *layers = network.layers
-    return dataclasses.replace(network, layers=((widen(weight), bias), *layers), skip=skip)
+    """Return a network with the same actions of more inputs, and a skip of weights 0 if it must have one."""
+    if has_skip and network.skip is None:
+        network = dataclasses.replace(network, skip=np.zeros((network.outputs, len(places)), np.float32))
+    return network.widened(places, inputs)

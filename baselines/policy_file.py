@@ -12,7 +12,7 @@ import os
 import shlex
 import shutil
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import metadata
@@ -295,6 +295,26 @@ class Network:
             return dataclasses.replace(network, lstm=((of_input, of_state, bias), *others))
         (weight, bias), *layers = network.layers
         return dataclasses.replace(network, layers=(fold(weight, bias), *layers))
+
+    def widened(self, places: Sequence[int], inputs: int) -> Network:
+        """Return a network with the same actions of more inputs.
+
+        Args:
+            places: where the inputs of this one are among them.
+            inputs: how many there are; those at other places have weights of 0.
+        """
+
+        def widen(weight: Array) -> Array:
+            wide = np.zeros((len(weight), inputs), np.float32)
+            wide[:, places] = weight
+            return wide
+
+        skip = None if self.skip is None else widen(self.skip)
+        if self.lstm:
+            (of_input, of_state, bias), *others = self.lstm
+            return dataclasses.replace(self, lstm=((widen(of_input), of_state, bias), *others), skip=skip)
+        (weight, bias), *layers = self.layers
+        return dataclasses.replace(self, layers=((widen(weight), bias), *layers), skip=skip)
 
     def to_arrays(self) -> dict[str, Array]:
         """Return the weights by the names that policy.npz has."""
