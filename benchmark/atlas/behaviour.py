@@ -19,7 +19,7 @@ from bbrgym.checks import check_keys, check_name, check_number
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import Episodes
-from bbrgym.envs.episode_spec import EpisodeSpec, count_steps
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.observation import preference, tabulate
 from bbrgym.envs.scenario import Scenario
 

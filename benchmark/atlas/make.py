@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from rich.console import Console
@@ -101,11 +103,17 @@ def make_shard(job: ShardJob) -> Trajectories | Yardsticks:
         ValueError: an algorithm has no actions.
     """
     recipe = job.recipe
-    spec = EpisodeSpec.from_config(recipe.spec)
+    spec = _spec(json.dumps(recipe.spec))
     episodes = range(job.shard * recipe.episodes, (job.shard + 1) * recipe.episodes)
     if recipe.kind == YARDSTICKS:
         return make_yardsticks(spec, recipe.drivers, recipe.seed, episodes, recipe.least_steps)
     return make_trajectories(spec, recipe.kind, recipe.drivers, recipe.seed, episodes, recipe.least_steps)
+
+
+@lru_cache(maxsize=4)
+def _spec(plain: str) -> EpisodeSpec:
+    """Return a specification; checking a large distribution takes longer than a shard."""
+    return EpisodeSpec.from_config(json.loads(plain))
 
 
 def facts_of(shard: Trajectories | Yardsticks, job: ShardJob) -> ShardFacts:

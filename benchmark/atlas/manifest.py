@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import inspect
 import json
@@ -37,8 +36,10 @@ class Manifest:
         name: of the data set.
         description: a sentence about it.
         folder: of the manifest, in which its policies may lie.
+        scenario: from which episodes are drawn: a name, or its plain mapping.
         spec: of the environment.
-        reference: features of a policy, which are observed beside those of `default`.
+        default: features of the default observation.
+        reference: features of a policy, which are observed, too.
         seed: decides everything random.
         episodes: per shard of a level. Those of the same number have the same scenario and seed in all levels.
         shards: per level, unless others are asked for.
@@ -55,6 +56,7 @@ class Manifest:
     name: str
     description: str
     folder: Path
+    scenario: str | Mapping[str, Any]
     spec: EpisodeSpec
     default: tuple[str, ...]
     reference: tuple[str, ...]
@@ -200,19 +202,23 @@ def _manifest(path: Path, plain: Mapping[str, Any]) -> Manifest:
     name = path.stem
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
         raise ValueError(f"its file must have a name of small letters, digits, '-' and '_', got {name!r}")
-    default = tuple(plain.get("observation") or DEFAULT_FEATURES)
-    reference = tuple(plain.get("reference") or ())
+    default = _names("observation", plain.get("observation")) or DEFAULT_FEATURES
+    reference = _names("reference", plain.get("reference"))
     # Those of the policy come first, so that its sums over them have the order that they have in its flow.
     features = tuple(dict.fromkeys((*reference, *default)))
+    env = check_object(plain.get("env") or {}, "env")
+    check_keys("env", env, ("step_ms", "step_rtts"))
     scenario = plain.get("scenario")
+    if not isinstance(scenario, str):
+        scenario = check_object(scenario, "scenario")
     spec = EpisodeSpec(
-        scenario=scenario if isinstance(scenario, str) else check_object(scenario, "scenario"),
+        scenario=scenario,
         observation={"features": list(features)},  # type: ignore[arg-type]
         action=plain.get("action") or {},
         reward=plain.get("reward") or {},
         engine="native",
         engine_options={"threads": 1},
-        **({"step_ms": 100.0} | dict(plain.get("env") or {})),
+        **{"step_ms": 100.0, **env},
     )
     levels = {}
     for level, behaviours in plain["levels"].items():
@@ -223,11 +229,14 @@ def _manifest(path: Path, plain: Mapping[str, Any]) -> Manifest:
         levels[level] = tuple(Behaviour.of(f"level {level}", one) for one in behaviours)
     if not levels:
         raise ValueError("it must have a level")
-    hashes = check_object(plain.get("hashes") or {}, "hashes")
+    yardsticks, hashes, made_with = (
+        check_object(plain.get(key) or {}, key) for key in ("yardsticks", "hashes", "made_with")
+    )
     return Manifest(
         name=name,
         description=str(plain.get("description", "")),
         folder=path.parent,
+        scenario=scenario,
         spec=spec,
         default=default,
         reference=reference,
@@ -236,12 +245,17 @@ def _manifest(path: Path, plain: Mapping[str, Any]) -> Manifest:
         shards=check_integer("shards", plain.get("shards", 1), at_least=1, at_most=MOST_SHARDS),
         least_steps=check_integer("least_steps", plain.get("least_steps", 2), at_least=1),
         levels=levels,
-        yardsticks={
-            name: Behaviour.of(f"yardstick {name}", one) for name, one in (plain.get("yardsticks") or {}).items()
-        },
-        hashes={str(kind): tuple(map(str, of_shards)) for kind, of_shards in hashes.items()},
-        made_with={str(key): str(value) for key, value in (plain.get("made_with") or {}).items()},
+        yardsticks={name: Behaviour.of(f"yardstick {name}", one) for name, one in yardsticks.items()},
+        hashes={kind: _names(f"hashes of {kind}", of_shards) for kind, of_shards in hashes.items()},
+        made_with={key: str(value) for key, value in made_with.items()},
     )
+
+
+def _names(key: str, value: object) -> tuple[str, ...]:
+    """Return a list of names, which may be missing."""
+    if not isinstance(value or [], list):
+        raise ValueError(f"{key} must be a list of names, got {value!r}")
+    return tuple(map(str, value or []))  # type: ignore[call-overload]
 
 
 def record(name: str, hashes: Mapping[str, Sequence[str]], made_with: Mapping[str, str]) -> Path:

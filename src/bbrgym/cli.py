@@ -149,6 +149,14 @@ def _run_completions(command: str, word: str) -> list[str]:
     return [] if key is None else [f"{key}{run}" for run in (LATEST, *trainings())]
 
 
+def _atlas_completions(before: Sequence[str]) -> list[str]:
+    """Return what can follow some words of `bbrgym atlas`."""
+    words = [one for one in before if not one.startswith("-")]
+    if not words:
+        return [*import_module("bbrgym.atlas_command").ACTIONS]
+    return import_module("bbrgym.benchmark.atlas.manifest").manifest_names() if len(words) == 1 else []
+
+
 def _complete(arguments: list[str]) -> int:
     """Print a shell's completion, `install=bash`, or what can follow the line in COMP_LINE, `query=bash`.
 
@@ -181,6 +189,8 @@ def _complete(arguments: list[str]) -> int:
         found = runs if before[1] in _TAKES_RUNS_ALONE or not command.parser else [*registry.controllers(), *runs]
     elif command is not None and before[1] == "list":
         found = [*import_module("bbrgym.listing").KINDS]
+    elif command is not None and before[1] == "atlas":
+        found = _atlas_completions(before[2:])
     elif command is not None and command.groups:
         # Without the options that are not Hydra's.
         os.environ["COMP_LINE"] = " ".join([*(one for one in before[1:] if one not in OPTIONS), word])
@@ -1068,6 +1078,21 @@ COMMANDS: dict[str, Command] = {
             "bbrgym certify runs/train/2026-01-31_12-00-00_ppo-1",
             "bbrgym certify RUN --where 'min_rtt >= 5, min_rtt <= 200' --episodes 64",
             "bbrgym certify RUN --property 'backlog >= ? -> cwnd_gain <= last'",
+        ),
+        has_output_options=True,
+    ),
+    "atlas": Command(
+        "make, verify and list offline data sets: the same bits on every machine",
+        partial(_call, "atlas_command", "run_atlas"),
+        "A data set is a manifest: scenarios, seeds, what acts, and the hash of each shard. make simulates the shards "
+        "that are not there yet, verify says which shard is wrong and why (docs/atlas.md).",
+        parser=partial(_call, "atlas_command", "atlas_parser"),
+        examples=(
+            "bbrgym atlas list",
+            "bbrgym atlas make families --shards 0-1",
+            "bbrgym atlas make families --levels expert,yardsticks --minari executor.workers=8",
+            "bbrgym atlas verify families",
+            "bbrgym atlas verify families --shards 0 --again",
         ),
         has_output_options=True,
     ),
