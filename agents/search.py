@@ -99,6 +99,10 @@ class WeightSearch(Learner):
         """Return the mean of the distributions of the last third of the generations."""
         return Agent(self._spec, self._network(self._mean()))
 
+    def history(self) -> list[Network]:
+        """Return the network of the first mean of the distributions, and that of the mean after each generation."""
+        return [self._network(mean) for mean in (self._make_search().mean, *self._means)]
+
     def objective(self) -> dict[str, float]:
         """See `Learner`."""
         return objective(self._spec, self._config, self._network(self._mean()))
