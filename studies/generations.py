@@ -2,9 +2,8 @@
 
 RUN is the folder of a training with agent=cma. Its newest checkpoint has the fitness of all candidates, with which the
 search is repeated without its episodes. The policy of a generation is the mean of the distribution after it, in
-FOLDER/00, FOLDER/01 and so on. Those of the atlas, conf/atlas/search, are of this training:
-
-    bbrgym train experiment=reference agent.net_arch=[] agent.population=16 agent.scenarios=12 train.total_steps=14000000
+FOLDER/00, FOLDER/01 and so on. Those of the atlas, conf/atlas/search, are of `bbrgym train experiment=reference` with
+agent.net_arch=[], agent.population=16, agent.scenarios=12 and train.total_steps=14000000.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ def main() -> None:
     with closing(WeightSearch(SearchConfig(**agent), spec, seed)) as search:
         search.restore(checkpoint, read_object(checkpoint / "checkpoint.json"))
         networks = search.history()
-    # Files with the traces of a whole distribution would be large, and a policy's scenario decides nothing.
-    plain = {**spec.to_config(), "scenario": spec.distribution.example.to_dict()}
+    # The traces of its distribution would make each file large, and a policy does not depend on its scenario.
+    plain = {**spec.to_config(), "scenario": {"flows": [{"algorithm": "agent"}]}}
     for generation in chosen:
         training = {
             "algorithm": "cma",

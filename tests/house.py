@@ -96,6 +96,14 @@ FEATURES: Final = {
         "tests/unit/test_playground*",
         "tests/unit/test_site*",
     ),
+    "atlas and learning from its data": (
+        "benchmark/atlas/*",
+        "conf/atlas/*",
+        "docs/atlas.md",
+        "examples/offline/*",
+        "src/bbrgym/atlas_command.py",
+        "tests/unit/test_atlas*",
+    ),
     "score, sandbox and C files": (
         "benchmark/score*",
         "benchmark/board*",

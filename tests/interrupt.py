@@ -150,6 +150,13 @@ CASES = {
     "receive": Case(("bbrgym.cli", "receive", "--port=0")),
     "ns3": Case(("bbrgym.cli", "ns3", "--openGymPort=5999", "--simSeed=0"), None, "_zmq"),
     "ui": Case(("bbrgym.cli", "ui", "--port=5998"), "runs/mlflow.db"),
+    "atlas": Case(
+        ("bbrgym.cli", "atlas", "make", "families", "--levels", "random", "--shards", "0-400", "--folder", "out"),
+        "out/random/*.parquet",
+        "bbrgym/_native",
+        has_output=False,
+        resumption=SAME,
+    ),
     "papers": Case(("bbrgym.cli", "papers", "acw-jain"), f"runs/papers/*/{RUN}", resumption=SAME),
 }
 

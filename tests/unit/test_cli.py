@@ -64,6 +64,7 @@ def test_help_shows_the_default_of_every_option(name: str) -> None:
     text = " ".join(parser.format_help().split())
     needed = {
         "simulate": ["x"],
+        "atlas": ["x"],
         "board": ["x"],
         "break": ["x"],
         "certify": ["x"],
@@ -350,6 +351,9 @@ def test_a_shell_completes_commands_options_and_overrides() -> None:
         "bbrgym help sco": ["score"],
         "bbrgym send --tr": ["--transport"],
         "bbrgym score --at": ["--at-least"],
+        "bbrgym atlas v": ["verify"],
+        "bbrgym atlas make fam": ["families"],
+        "bbrgym atlas make families --lev": ["--levels"],
         "bbrgym train --json agent=s": ["agent=sac"],
         "bbrgym evaluate agent_p": ["agent_path="],
         "bbrgym benchmark experiment=paper/acw-j": ["experiment=paper/acw-jain"],

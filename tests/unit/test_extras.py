@@ -31,6 +31,8 @@ COMMANDS: dict[str, tuple[list[str], set[str]]] = {
     ),
     "report": (["report", "mine"], {"matplotlib", "jinja2"}),
     "export": (["export", "mine", "mine.onnx"], {"onnx", "google.protobuf"}),  # which onnx needs, too
+    "atlas": (["atlas", "make", "shared"], {"pyarrow"}),
+    "atlas, Minari": (["atlas", "make", "shared", "--minari"], {"minari", "h5py"}),
     "demo": (["demo", *SMALL, *RUNS], {"cma", "pyarrow"}),
     "ui": (["ui"], {"mlflow", "filelock"}),
     "ns3": (["ns3", "--openGymPort=5555"], {"zmq", "google.protobuf"}),

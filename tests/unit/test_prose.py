@@ -20,7 +20,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from pages import ROOT, commands
 
-from bbrgym import Flow, Scenario, break_command, certify_command, cli, lab, simulate, simulation
+from bbrgym import Flow, Scenario, atlas_command, break_command, certify_command, cli, lab, simulate, simulation
 from bbrgym.agents import importers, mlflow_store
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark import board, candidate, papers, results, score, score_linux, trace_sets
@@ -220,6 +220,9 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidate, "_imported", lambda path: REFERENCE)
     monkeypatch.setattr(score, "score_candidate", accept_candidate)
     for module, name in (
+        (atlas_command, "make_shards"),
+        (atlas_command, "check_files"),
+        (atlas_command, "check_again"),
         (board, "check_entries"),
         (break_command, "find"),
         (certify_command, "certify"),
