@@ -153,7 +153,7 @@ CASES = {
     "atlas": Case(
         ("bbrgym.cli", "atlas", "make", "families", "--levels", "random", "--shards", "0-400", "--folder", "out"),
         "out/random/*.parquet",
-        "bbrgym/_native",
+        "_native",
         has_output=False,
         resumption=SAME,
     ),

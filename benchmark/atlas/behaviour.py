@@ -58,8 +58,10 @@ class Behaviour:
         if len(given) != 1:
             raise ValueError(f"give one of action, policy and algorithm, got {', '.join(given) or 'none'}")
         for name, least, most in (("action", -1.0, 1.0), ("noise", 0.0, 2.0), ("offset", 0.0, 2.0)):
-            if (value := getattr(self, name)) is not None:
+            if (value := getattr(self, name)) is not None or name != "action":
                 object.__setattr__(self, name, _pair(name, value, least=least, most=most))
+        if not isinstance(self.policy or "", str):
+            raise ValueError(f"policy must be a name or a folder, got {self.policy!r}")
         if self.algorithm is not None:
             check_name("algorithm", self.algorithm, [name for name in registry.controllers() if name != "agent"])
             if self.noise != (0.0, 0.0) or self.offset != (0.0, 0.0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -52,9 +53,9 @@ def write_minari(manifest: Manifest, level: str, shards: Sequence[int], folder: 
     """
     with optional("data sets of Minari"):
         import minari
+        from minari.storage.datasets_root_dir import get_dataset_path
     name = minari_name(manifest, level)
-    if name in minari.list_local_datasets():
-        minari.delete_dataset(name)
+    shutil.rmtree(get_dataset_path(name), ignore_errors=True)  # one that was not finished, too
     texts = ", ".join(behaviour.text for behaviour in manifest.levels[level])
     spec = manifest.spec
     env = _environment(manifest)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from rich.progress import track
 
 from bbrgym.benchmark.atlas.make import make_shards
 from bbrgym.benchmark.atlas.manifest import MOST_SHARDS, Manifest, atlas_code, manifest_names, read_manifest, record
@@ -162,7 +163,9 @@ def _verify(
     else:
         found = check_again(manifest, kinds, shards, executor)
     checks: list[Check] = []
-    for check in found:
+    console = make_console()
+    total, is_hidden = len(kinds) * len(shards), is_quiet() or not console.is_terminal
+    for check in track(found, "shards", total=total, console=console, transient=True, disable=is_hidden):
         checks.append(check)
         if check.verdict != "equal":
             print(check.line, flush=True)

@@ -367,6 +367,8 @@ def test_regret_is_what_the_best_yardstick_has_more() -> None:
         ({"levels": {"one": [{"algorithm": "bbr9"}]}}, "unknown algorithm 'bbr9'"),
         ({"levels": {"one": [{"algorithm": "bbr", "noise": 1}]}}, "not for bbr"),
         ({"levels": {"one": [{"actoin": [0, 0]}]}}, "did you mean 'action'"),
+        ({"levels": {"one": [{"policy": 3}]}}, "policy must be a name or a folder, got 3"),
+        ({"levels": {"one": [{"action": [0, 0], "noise": None}]}}, "noise must be a number or two, got None"),
         ({"episodes": 0}, "episodes must be"),
         ({"seed": -1}, "seed must be"),
         ({"sed": 1}, "unknown key 'sed'"),
