@@ -28,6 +28,14 @@ def _one_thread() -> Any:
     torch.set_num_threads(before)
 
 
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few large steps of small batches."""
+    for algorithm in (bc, iql, td3_bc):
+        monkeypatch.setattr(algorithm, "LEARNING_RATE", 4e-3)
+        monkeypatch.setattr(algorithm, "BATCH", 64)
+
+
 def bandit(best: float) -> Data:
     """Actions around 0; the reward is highest at `best`. Every step is the last one."""
     rng = np.random.default_rng(1)
@@ -45,14 +53,16 @@ def bandit(best: float) -> Data:
     )
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("name", "least", "most"), [("bc", -0.05, 0.05), ("iql", 0.1, 0.5), ("td3+bc", 0.1, 0.5)])
 def test_rewards_move_actions_towards_better_ones(name: str, least: float, most: float) -> None:
     data = bandit(best=0.4)
-    actor = ALGORITHMS[name](data, 600, 1)
+    actor = ALGORITHMS[name](data, 200, 1)
     chosen = actor(data.observations).mean(dim=0)
     assert bool(((chosen > least) & (chosen < most)).all()), chosen
 
 
+@pytest.mark.usefixtures("quick")
 def test_the_value_of_a_state_counts_what_follows_until_a_terminal_one() -> None:
     """The action decides nothing but whether a reward follows; a terminal state hides it."""
     data = bandit(best=0.0)
@@ -68,7 +78,7 @@ def test_the_value_of_a_state_counts_what_follows_until_a_terminal_one() -> None
             mean=data.mean,
             scale=data.scale,
         )
-        chosen = float(td3_bc.train(ends, 1200, 1)(torch.zeros(1, 3))[0, 0].detach())
+        chosen = float(td3_bc.train(ends, 400, 1)(torch.zeros(1, 3))[0, 0].detach())
         assert (chosen > 0.15) is (not is_terminal), (is_terminal, chosen)
 
 
