@@ -31,7 +31,7 @@ def _one_thread() -> Any:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few large steps of small batches."""
-    for algorithm in (bc, iql, td3_bc):
+    for algorithm in (bc, iql):
         monkeypatch.setattr(algorithm, "LEARNING_RATE", 4e-3)
         monkeypatch.setattr(algorithm, "BATCH", 64)
 
@@ -54,32 +54,12 @@ def bandit(best: float) -> Data:
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(("name", "least", "most"), [("bc", -0.05, 0.05), ("iql", 0.1, 0.5), ("td3+bc", 0.1, 0.5)])
-def test_rewards_move_actions_towards_better_ones(name: str, least: float, most: float) -> None:
+@pytest.mark.parametrize(("name", "least", "most"), [("bc", -0.05, 0.05), ("iql", 0.1, 0.5)])
+def test_rewards_move_the_actions_of_iql_and_not_those_of_bc(name: str, least: float, most: float) -> None:
     data = bandit(best=0.4)
     actor = ALGORITHMS[name](data, 200, 1)
     chosen = actor(data.observations).mean(dim=0)
     assert bool(((chosen > least) & (chosen < most)).all()), chosen
-
-
-@pytest.mark.usefixtures("quick")
-def test_the_value_of_a_state_counts_what_follows_until_a_terminal_one() -> None:
-    """The action decides nothing but whether a reward follows; a terminal state hides it."""
-    data = bandit(best=0.0)
-    is_good = data.actions[:, 0] > 0
-    next_observations = torch.where(is_good[:, None], 3.0, -3.0).expand(-1, 3).contiguous()
-    for is_terminal in (False, True):
-        ends = Data(
-            observations=torch.cat([torch.zeros(4000, 3), next_observations]),
-            actions=torch.cat([data.actions, data.actions]),
-            rewards=torch.cat([torch.zeros(4000), torch.where(is_good, 1.0, -1.0)]),
-            next_observations=torch.cat([next_observations, next_observations]),
-            not_terminal=torch.cat([torch.full((4000,), 1.0 - is_terminal), torch.zeros(4000)]),
-            mean=data.mean,
-            scale=data.scale,
-        )
-        chosen = float(td3_bc.train(ends, 400, 1)(torch.zeros(1, 3))[0, 0].detach())
-        assert (chosen > 0.15) is (not is_terminal), (is_terminal, chosen)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -205,12 +205,18 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for folder in ("runs/train/NAME", "runs/train/NAME/best", "runs/train/2026-01-31_12-00-00_ppo-1"):
+    for folder in (
+        "runs/train/NAME",
+        "runs/train/NAME/best",
+        "runs/train/2026-01-31_12-00-00_ppo-1",
+        "runs/offline/iql",
+    ):
         shutil.copytree(REFERENCE, folder, dirs_exist_ok=True)
     for folder in ("examples", "agents"):
         Path(folder).symlink_to(ROOT / folder)
     shutil.copy(ROOT / "examples" / "aimd.c", "mine.c")
     Path("phone.csv").write_text("time_s,throughput (kbit/s)\n0,9000\n")
+    shutil.copy(ROOT / "conf" / "atlas" / "families.json", "own.json")
     for name in ("stack.yaml", "mine.yaml"):
         Path(name).write_text("server: server\nclient: client\n")
     for folder in ("package", "runs/benchmark/rtt_fairness"):
