@@ -16,10 +16,12 @@ from typing import Any, Final
 from bbrgym.benchmark.atlas import behaviour, trajectories
 from bbrgym.benchmark.atlas.behaviour import Behaviour, Driver
 from bbrgym.benchmark.code import code_hash
-from bbrgym.checks import check_integer, check_keys, check_name
+from bbrgym.checks import check_integer, check_keys, check_name, read_record
 from bbrgym.envs import distribution, episode
+from bbrgym.envs.action import Action
 from bbrgym.envs.episode_spec import EpisodeSpec
-from bbrgym.envs.observation import DEFAULT_FEATURES
+from bbrgym.envs.observation import DEFAULT_FEATURES, Observation
+from bbrgym.envs.reward import Reward
 from bbrgym.files import DAMAGES, check_object, damage, read_object, replace_file
 
 YARDSTICKS: Final = "yardsticks"
@@ -213,9 +215,9 @@ def _manifest(path: Path, plain: Mapping[str, Any]) -> Manifest:
         scenario = check_object(scenario, "scenario")
     spec = EpisodeSpec(
         scenario=scenario,
-        observation={"features": list(features)},  # type: ignore[arg-type]
-        action=plain.get("action") or {},
-        reward=plain.get("reward") or {},
+        observation=Observation(features),
+        action=read_record(Action, "action", plain.get("action") or {}),
+        reward=read_record(Reward, "reward", plain.get("reward") or {}),
         engine="native",
         engine_options={"threads": 1},
         **{"step_ms": 100.0, **env},

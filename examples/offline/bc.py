@@ -25,7 +25,7 @@ def train(data: Data, steps: int, seed: int) -> Actor:
         observations, actions, *_ = data.batch(BATCH, rng)
         loss = functional.mse_loss(actor(observations), actions)
         optimiser.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no types there
         optimiser.step()
     return actor
 

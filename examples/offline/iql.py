@@ -61,7 +61,7 @@ def train(data: Data, steps: int, seed: int) -> Actor:
 
 def _descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
     optimiser.zero_grad()
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]  # torch has no types there
     optimiser.step()
 
 

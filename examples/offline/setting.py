@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +16,7 @@ from bbrgym.baselines.policy_file import Network, StoredPolicy
 from bbrgym.benchmark.atlas.manifest import Manifest, read_manifest
 from bbrgym.benchmark.atlas.transitions import read_transitions
 from bbrgym.envs.episode_spec import EpisodeSpec
-from bbrgym.envs.observation import standardisation
+from bbrgym.envs.observation import Observation, standardisation
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ class Data:
     rewards: Tensor
     next_observations: Tensor
     not_terminal: Tensor
-    mean: np.ndarray
-    scale: np.ndarray
+    mean: npt.NDArray[np.float32]
+    scale: npt.NDArray[np.float32]
 
     def batch(self, size: int, rng: torch.Generator) -> tuple[Tensor, ...]:
         """Return observations, actions, rewards, next observations and whether to bootstrap, of random transitions."""
@@ -116,7 +117,7 @@ def policy_spec(manifest: Manifest) -> EpisodeSpec:
     spec = manifest.spec
     return EpisodeSpec(
         scenario=manifest.scenario,
-        observation={"features": list(manifest.default)},
+        observation=Observation(manifest.default),
         action=spec.action,
         reward=spec.reward,
         step_ms=spec.step_ms,

@@ -58,7 +58,7 @@ def train(data: Data, steps: int, seed: int) -> Actor:
         values = critics(observations, actions)
         loss = functional.mse_loss(values, target.expand_as(values))
         of_critics.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no types there
         of_critics.step()
         if step % POLICY_EVERY:
             continue
@@ -67,7 +67,7 @@ def train(data: Data, steps: int, seed: int) -> Actor:
         scale = ALPHA / value.abs().mean().detach()
         actor_loss = -scale * value.mean() + functional.mse_loss(chosen, actions)
         of_actor.zero_grad()
-        actor_loss.backward()
+        actor_loss.backward()  # type: ignore[no-untyped-call]  # torch has no types there
         of_actor.step()
         _follow(actor_target, actor)
         _follow(critics_target, critics)
