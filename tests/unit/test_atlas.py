@@ -463,7 +463,7 @@ def test_manifests_of_the_package_are_whole(name: str) -> None:
 
 
 def test_a_recorded_data_set_is_made_again_on_any_processor() -> None:
-    """Its hashes are those that another machine has recorded, with and without fused multiply-add."""
+    """Its hashes are the recorded ones, with and without fused multiply-add."""
     options = ["--levels", "random,mixed,expert", "--shards", "0", "--again", "executor.workers=1"]
     for tunables in ("", "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2,-AVX2_Usable,-FMA_Usable"):
         done = subprocess.run(
