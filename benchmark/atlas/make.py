@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -81,7 +81,9 @@ def make_shards(
     return [read_facts(shard_path(folder, job.recipe.kind, job.shard)) for job in jobs]
 
 
-def make_each(jobs: Sequence[ShardJob], executor: TaskExecutor) -> Iterator[tuple[ShardJob, str | None, bytes]]:
+def make_each(
+    jobs: Sequence[ShardJob], executor: TaskExecutor
+) -> Generator[tuple[ShardJob, str | None, bytes], None, None]:
     """Yield each job, why it failed, and the file that it made; as many files as workers are in memory."""
     # One shard in each call: a result is a whole file.
     with closing(run_in_chunks(make_file, jobs, executor, chunk_s=0.0)) as results:

@@ -114,10 +114,10 @@ def _episodes(manifest: Manifest, level: str, shards: Sequence[int], folder: Pat
             if reference:
                 infos["reference"] = seen[:, reference]
             yield EpisodeBuffer(
-                observations=seen[:, default],  # type: ignore[arg-type]
-                actions=shard.actions[steps],  # type: ignore[arg-type]
-                rewards=shard.rewards[steps],  # type: ignore[arg-type]
-                terminations=shard.terminated[steps],  # type: ignore[arg-type]
-                truncations=shard.truncated[steps],  # type: ignore[arg-type]
+                observations=seen[:, default],
+                actions=shard.actions[steps],
+                rewards=shard.rewards[steps],
+                terminations=shard.terminated[steps],
+                truncations=shard.truncated[steps],
                 infos=infos,
             )

@@ -67,7 +67,7 @@ def train(data: Data, steps: int, seed: int) -> Actor:
         scale = ALPHA / value.abs().mean().detach()
         actor_loss = -scale * value.mean() + functional.mse_loss(chosen, actions)
         of_actor.zero_grad()
-        actor_loss.backward()  # type: ignore[no-untyped-call]  # torch has no types there
+        actor_loss.backward()
         of_actor.step()
         _follow(actor_target, actor)
         _follow(critics_target, critics)
