@@ -62,6 +62,14 @@ def test_rewards_move_the_actions_of_iql_and_not_those_of_bc(name: str, least: f
     assert bool(((chosen > least) & (chosen < most)).all()), chosen
 
 
+def test_an_actor_of_td3_bc_is_drawn_to_rewards_and_to_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A critic that knows little yet drives the actor out of the data first, so it takes more steps than the others."""
+    monkeypatch.setattr(td3_bc, "BATCH", 64)
+    data = bandit(best=0.4)
+    chosen = td3_bc.train(data, 3000, 1)(data.observations).mean(dim=0)
+    assert bool(((chosen > 0.2) & (chosen < 0.5)).all()), chosen
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_saved_policy_acts_as_its_actor(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
