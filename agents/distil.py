@@ -26,7 +26,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,6 +94,7 @@ class Distillation(Learner):
         self._round = self._epoch = 0  # that come next
         self._drivers: list[Network | None] = []  # the policies of the rounds; None is random constants
         self._lessons: dict[int, Lesson] = {}  # that the round needs, by their rounds
+        self._counted: dict[int, torch.Tensor] = {}  # steps of the scenarios of rounds
 
     @property
     def has_learned(self) -> bool:
@@ -325,14 +326,19 @@ class Distillation(Learner):
         return _bank(self._spec, self._seed, self._first_of(number), self._config.scenarios)
 
     def _steps(self, number: int) -> torch.Tensor:
-        return torch.as_tensor(self._counts(number))
-
-    def _counts(self, number: int) -> list[int]:
-        return [count_steps(each.duration_s, self._spec.interval_ms(each)) for each in self._bank(number)[0]]
+        """Return the steps of each scenario of a round."""
+        if number not in self._counted:
+            steps = self._spec.max_episode_steps
+            if steps is None:  # draws differ in it
+                counts = [count_steps(each.duration_s, self._spec.interval_ms(each)) for each in self._bank(number)[0]]
+            else:
+                counts = [steps] * self._config.scenarios
+            self._counted[number] = torch.as_tensor(counts)
+        return self._counted[number]
 
     def _steps_until(self, number: int) -> int:
         """Return the decisions of all rounds before this one."""
-        return self._spec.agents * sum(sum(self._counts(each)) for each in range(number))
+        return self._spec.agents * sum(int(self._steps(each).sum()) for each in range(number))
 
     def _table(self, actions: Any, values: Any) -> Table:
         return Table(torch.as_tensor(actions, dtype=torch.float32), torch.as_tensor(values, dtype=torch.float32))
@@ -362,7 +368,7 @@ class Distillation(Learner):
         return np.random.default_rng([self._seed, *purpose])
 
 
-@cache
+@lru_cache(maxsize=1)
 def _bank(spec: EpisodeSpec, seed: int, first: int, count: int) -> tuple[list[Scenario], list[int]]:
     return draw_bank(spec, seed, count, first)
 

@@ -14,14 +14,16 @@ from training import Killed, KillingConsole, logged, quiet, run_of, same, weight
 
 from bbrgym.agents import constants, fitness, lessons
 from bbrgym.agents.checkpoint_names import saved_steps
-from bbrgym.agents.config import FitnessConfig
+from bbrgym.agents.config import DistilConfig, FitnessConfig
 from bbrgym.agents.constants import Constants
+from bbrgym.agents.distil import Distillation
 from bbrgym.agents.draws import bank_rng, draw_bank
 from bbrgym.agents.fitness import CandidateRuns, each_outcome
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.tracking import read_metrics
 from bbrgym.agents.train import TrainResult, resume, train
 from bbrgym.baselines.policy_file import Network, StoredPolicy
+from bbrgym.checks import read_record
 from bbrgym.envs.episode import Episodes
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.scenario import Scenario
@@ -314,6 +316,16 @@ class TestTraining:
         result = resume(tmp_path / "part", {"train.total_steps": 10**9}, quiet())
         assert (result.steps, result.is_complete) == (2 * ROUND, True)
         assert same(weights(tmp_path / "part"), weights(tmp_path / "through"))
+
+    @pytest.mark.parametrize("duration_s", [3, {"choice": [2, 3, 4]}])
+    def test_its_steps_are_the_decisions_in_the_scenarios_of_all_rounds(self, duration_s: Any) -> None:
+        config = configure(scenario={**LINK, "duration_s": duration_s}, agent={"improvements": 2})
+        spec = EpisodeSpec.from_config(config)
+        learner = Distillation(read_record(DistilConfig, "agent", config["agent"]), spec, seed=3)
+        first, second, third = (
+            sum(2 * 10 * scenario.duration_s for scenario in draw_bank(spec, 3, 6, place)[0]) for place in (0, 6, 12)
+        )
+        assert learner.most_steps == 2 * first + second + third
 
     def test_a_limit_of_time_also_ends_the_teaching(self, tmp_path: Path) -> None:
         result = learn(tmp_path, {"max_minutes": 1e-9})
