@@ -52,7 +52,7 @@ def facts(policy: StoredPolicy) -> dict[str, str]:
         "observation": f"{', '.join(observation['features'])}; of the last {steps}",
         "action": _text(spec["action"]),
         "step": f"{env['step_ms']:g} ms" if env["step_ms"] else f"{env['step_rtts']:g} min_rtt",
-        "network": _describe(policy.network),
+        "network": describe_network(policy.network),
         **_certificates(policy),
         "content hash": policy.content_hash,
     }
@@ -84,7 +84,8 @@ def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _describe(network: Network) -> str:
+def describe_network(network: Network) -> str:
+    """Return the shape of a network in words: its inputs, layers, outputs and number of weights."""
     layers = [f"LSTM {of_state.shape[1]}" for _, of_state, _ in network.lstm]
     layers += [f"{len(bias)} {network.activation}" for _, bias in network.layers[:-1]]
     last = "bounded by tanh" if network.output == "tanh" else "clipped to [-1, 1]"

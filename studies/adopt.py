@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 from bbrgym.agents.callbacks import PROCESSOR
 from bbrgym.agents.card import facts
 from bbrgym.agents.policy import load_agent
+from bbrgym.agents.provenance import override_key
 from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.baselines.policy_file import FOLDERS, REFERENCE, find_policy, read_policy
 from bbrgym.benchmark.experiments import compose_experiment
@@ -185,7 +186,7 @@ def _train_settings(experiment: str, overrides: tuple[str, ...]) -> dict[str, An
 
 def _is_of(override: str, settings: Sequence[str]) -> bool:
     """Return whether an override is of one of the settings, or of one in a group of them."""
-    name = override.lstrip("+~").partition("=")[0]
+    name = override_key(override)
     return any(name == each or name.startswith((f"{each}.", f"{each}/")) for each in settings)
 
 

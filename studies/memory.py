@@ -27,7 +27,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from sklearn.linear_model import Ridge
 
-from bbrgym.agents.card import facts
+from bbrgym.agents.card import describe_network
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines.policy_file import Network
 from bbrgym.benchmark.code import code_hash
@@ -409,14 +409,13 @@ def measured(job: Probed) -> Rows:
     agent, probes = _agent(job.agent), _probes(job.agent)
     if job.moment is None:
         judges = Samples.of(list(episodes(agent, _distribution(), JUDGES, COUNT)))
-        described = facts(agent.stored)
         return [
             {
                 "quantity": quantity.name,
                 "inputs": name,
                 **dict(zip(("r2", "low", "high"), found, strict=True)),
-                "network": described["network"],
-                "content_hash": described["content hash"],
+                "network": describe_network(agent.stored.network),
+                "content_hash": agent.stored.content_hash,
             }
             for name, probe in probes.items()
             for quantity, found in zip(QUANTITIES, explained(probe, name, judges), strict=True)
