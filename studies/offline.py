@@ -10,7 +10,6 @@ import dataclasses
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -28,6 +27,7 @@ from bbrgym.benchmark.atlas.transitions import FOLDER
 from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.statistics import estimate
+from bbrgym.executors import ThreadExecutor
 from examples.offline import bc, iql, setting, td3_bc
 from examples.offline.setting import Train, load_data
 from studies import page
@@ -115,18 +115,11 @@ def work(job: Training | Acting) -> Rows:
     torch.set_num_threads(1)
     folder = FOLDER / manifest.name
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".lock"), _Here(1) as executor:
+    with FileLock(folder / ".lock"), ThreadExecutor() as executor:
         make_shards(manifest, [job.level], range(manifest.shards), folder, executor)
     data = load_data(manifest, job.level, range(manifest.shards), folder)
     train, steps = TRAINS[job.algorithm]
     return _judge(manifest, [_driver(manifest, train(data, steps, job.seed).network(data))], [job.algorithm])
-
-
-class _Here(ThreadPoolExecutor):
-    """Makes shards in this process, which is a worker."""
-
-    workers = 1
-    lost: tuple[type[BaseException], ...] = ()
 
 
 @cache

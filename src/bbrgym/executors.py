@@ -309,6 +309,16 @@ EXECUTORS: Final[Mapping[str, type[ExecutorConfig]]] = {
 }
 
 
+class ThreadExecutor(ThreadPoolExecutor):
+    """Runs tasks in threads of this process, for what is a worker itself; one at a time by default."""
+
+    lost: Final[tuple[type[BaseException], ...]] = ()
+
+    def __init__(self, workers: int = 1) -> None:
+        super().__init__(workers)
+        self.workers: Final = workers
+
+
 class _RayExecutor(Executor):
     def __init__(self, config: RayConfig, is_fresh: bool) -> None:
         self._running: dict[Future[Any], Any] = {}

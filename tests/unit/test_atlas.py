@@ -6,7 +6,6 @@ import math
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ from bbrgym.cli import main
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.episode import Episodes
 from bbrgym.envs.observation import DEFAULT_FEATURES
-from bbrgym.executors import LocalConfig, make_executor
+from bbrgym.executors import LocalConfig, ThreadExecutor, make_executor
 
 IN_PACKETS = {"cwnd_gain": [0.25, 64.0], "pacing_gain": [0.8, 1.3], "cwnd_scale": "packets"}
 AGENT = {"algorithm": "agent", "rtt_ms": {"uniform": [10, 30]}}
@@ -71,13 +70,6 @@ PLAIN: dict[str, Any] = {
 }
 
 
-class Inline(ThreadPoolExecutor):
-    """Makes shards in this process."""
-
-    workers = 1
-    lost: tuple[type[BaseException], ...] = ()
-
-
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -85,7 +77,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bbrgym.atlas_command.make_executor", lambda config: Inline(1))
+    monkeypatch.setattr("bbrgym.atlas_command.make_executor", lambda config: ThreadExecutor())
 
 
 def written(name: str = "tiny.json", **changes: Any) -> Manifest:
@@ -109,7 +101,7 @@ def hashes(facts: list[make.ShardFacts]) -> dict[tuple[str, int], str]:
 
 def test_shards_do_not_depend_on_how_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = written()
-    with Inline(1) as executor:
+    with ThreadExecutor() as executor:
         first = make.make_shards(manifest, manifest.kinds, [0, 1], Path("first"), executor)
     monkeypatch.setattr("bbrgym.benchmark.atlas.trajectories.AT_ONCE", 2)
     with make_executor(LocalConfig(workers=2)) as executor:  # type: ignore[attr-defined]
@@ -216,7 +208,7 @@ def test_yardsticks_reach_what_a_simulation_does() -> None:
 
 def test_a_file_keeps_every_bit() -> None:
     manifest = written()
-    with Inline(1) as executor:
+    with ThreadExecutor() as executor:
         make.make_shards(manifest, manifest.kinds, [0], Path("out"), executor)
     for kind in manifest.kinds:
         shard, facts = read_shard(shard_path(Path("out"), kind, 0))
@@ -319,7 +311,7 @@ def test_verify_says_which_shard_and_why(capsys: pytest.CaptureFixture[str], mon
 
 def test_transitions_are_those_of_the_flows() -> None:
     manifest = written()
-    with Inline(1) as executor:
+    with ThreadExecutor() as executor:
         make.make_shards(manifest, ["expert"], [0, 1], Path("runs/atlas/tiny"), executor)
     found = read_transitions(manifest, "expert")
     shards = [level(manifest, "expert", shard) for shard in (0, 1)]
@@ -343,7 +335,7 @@ def test_transitions_are_those_of_the_flows() -> None:
 
 def test_regret_is_what_the_best_yardstick_has_more() -> None:
     manifest = written(levels={"constant": [{"action": [0.2, 0.3]}]})
-    with Inline(1) as executor:
+    with ThreadExecutor() as executor:
         make.make_shards(manifest, manifest.kinds, [0], Path("runs/atlas/tiny"), executor)
     frame = regrets(manifest, "constant")
     shard = made(manifest, YARDSTICKS)

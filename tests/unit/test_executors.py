@@ -11,11 +11,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 import executor_tasks
 import pytest
@@ -26,7 +26,7 @@ from test_benchmark import CONFIG
 
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.run import run_benchmark
-from bbrgym.executors import ExecutorConfig, TaskExecutor, make_executor, run_in_chunks
+from bbrgym.executors import ExecutorConfig, TaskExecutor, ThreadExecutor, make_executor, run_in_chunks
 from bbrgym.processes import ProcessExecutor
 
 CLUSTERS = [
@@ -163,11 +163,6 @@ def test_chunks_take_the_time_that_is_measured_and_the_last_ones_less() -> None:
     assert len(recorder.sizes) < 150
 
 
-class _Threads(ThreadPoolExecutor):
-    workers: Final = 2
-    lost: Final = ()
-
-
 def test_an_interrupt_at_any_line_leaves_no_lock_that_a_worker_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -191,7 +186,7 @@ def _is_interrupted(chosen: int, files: set[str | None]) -> bool:
             signal.raise_signal(signal.SIGINT)
         return trace
 
-    executor = _Threads(2)
+    executor = ThreadExecutor(2)
     tasks = run_in_chunks(abs, range(4), executor)
     is_interrupted = False
     sys.settrace(trace)

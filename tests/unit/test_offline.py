@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_atlas import PLAIN, Inline
+from test_atlas import PLAIN
 
 from bbrgym import Flow, Scenario, simulate
 from bbrgym.agents.policy import load_agent
 from bbrgym.benchmark.atlas.make import make_shards
 from bbrgym.benchmark.atlas.manifest import read_manifest
+from bbrgym.executors import ThreadExecutor
 from examples.offline import bc, iql, td3_bc
 from examples.offline.setting import Data, Train, load_data, main
 
@@ -77,7 +78,7 @@ def test_a_saved_policy_acts_as_its_actor(
     monkeypatch.chdir(tmp_path)
     Path("tiny.json").write_text(json.dumps(PLAIN))
     manifest = read_manifest("tiny.json")
-    with Inline(1) as executor:
+    with ThreadExecutor() as executor:
         make_shards(manifest, ["expert"], [0], Path("runs/atlas/tiny"), executor)
     actors = []
 
