@@ -146,7 +146,7 @@ CASES = {
     "export": Case(
         ("bbrgym.cli", "export", str(REFERENCE), "agent.onnx"), None, "onnx", has_output=False, result="agent.onnx"
     ),
-    "send": Case(("bbrgym.cli", "send", "127.0.0.1:9", "--timeout=600"), None, "bbrgym/_linux", has_output=False),
+    "send": Case(("bbrgym.cli", "send", "127.0.0.1:9", "--timeout=600"), None, "_linux", has_output=False),
     "receive": Case(("bbrgym.cli", "receive", "--port=0")),
     "ns3": Case(("bbrgym.cli", "ns3", "--openGymPort=5999", "--simSeed=0"), None, "_zmq"),
     "ui": Case(("bbrgym.cli", "ui", "--port=5998"), "runs/mlflow.db"),
