@@ -106,7 +106,7 @@ class RolloutArrays(NamedTuple):
         next_steps: shape (N,): which step of each engine comes next.
         observations: shape (T + 1, M, length), float32: before each step, and after the last.
         noise: shape (T, M, 2), float32: added to a policy's actions; the actions themselves without a policy.
-        actions: shape (T, M, 2), float32: the chosen ones, before they are bounded.
+        actions: shape (T, M, 2), float32: the chosen ones, before they are bounded; 0 in steps that are not made.
         flows: shape (T, N, F, `FLOW_COLUMNS`), as of `EngineBatch`, like the following.
         link: shape (T, N, `LINK_COLUMNS`).
         time_s: shape (T, N).
@@ -138,7 +138,7 @@ class RolloutArrays(NamedTuple):
             next_steps=np.zeros(len(engines.link), np.int64),
             observations=room,
             noise=noise,
-            actions=np.empty_like(noise),
+            actions=np.zeros_like(noise),
             flows=zeros_like(engines.flows),
             link=zeros_like(engines.link),
             time_s=zeros_like(engines.time_s),

@@ -47,7 +47,8 @@ def read_record(kind: type[Record], what: str, given: Any) -> Record:
 def explains_fields(kind: type[Record]) -> type[Record]:
     """Let a dataclass say which field was meant by a keyword that is none: a decorator above `dataclass`.
 
-    Its TypeError is then `Scenario has no field 'rate' (did you mean 'rate_mbps'?); known: rate_mbps, duration_s`.
+    Its TypeError is then `Scenario got an unexpected keyword argument 'rate' (did you mean 'rate_mbps'?); known:
+    rate_mbps, duration_s`. It begins as Python's own does, which libraries look for.
     """
     make = kind.__init__
     known = [field.name for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
@@ -57,7 +58,8 @@ def explains_fields(kind: type[Record]) -> type[Record]:
     def make_explained(self: Record, *arguments: Any, **fields: Any) -> None:
         for name in fields.keys() - known_set:
             raise TypeError(
-                f"{kind.__name__} has no field {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}"
+                f"{kind.__name__} got an unexpected keyword argument {name!r}{did_you_mean(name, known)}; "
+                f"known: {', '.join(known)}"
             )
         make(self, *arguments, **fields)
 

@@ -184,7 +184,7 @@ class TestRLlib(Client):
         """ParallelPettingZooEnv with the agents of the training scenarios, with a remote runner."""
         _, code = recipe.python
         returns = recipe.run_python(code)["result"]["env_runners"]["agent_episode_returns_mean"]
-        assert returns.keys() == {f"flow_{index}" for index in range(4)}
+        assert returns.keys() == {f"flow_{index}" for index in range(8)}
         assert all(math.isfinite(value) and value < 0 for value in returns.values())
 
 
@@ -207,7 +207,7 @@ class TestTorchRL(Client):
         """PettingZooWrapper with the agents of the training scenarios."""
         _, code = recipe.python
         names = recipe.run_python(code)
-        assert names["rollout"]["next", "flow", "reward"].shape == (100, 4, 1)
+        assert names["rollout"]["next", "flow", "reward"].shape == (100, 8, 1)
 
 
 class TestPettingZoo(Client):

@@ -1,5 +1,6 @@
 """Rollouts in C++: the same as steps, to the last bit."""
 
+import math
 from contextlib import closing
 from typing import Any
 
@@ -202,3 +203,17 @@ def test_arrays_of_another_shape_are_refused() -> None:
     run()
     assert arrays[2].tolist() == [4]
     assert rows[2].ravel().tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])
+
+
+def test_steps_that_are_not_made_have_actions_of_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what memory happens to hold, which may be NaN."""
+    monkeypatch.setattr(np, "empty_like", lambda array: np.full_like(array, math.nan))
+    scenario = {"duration_s": {"choice": [0.5, 1.0, 2.0]}, "flows": [{"algorithm": "agent", "rtt_ms": 20}]}
+    with closing(Episodes(EpisodeSpec(scenario, engine="native"), 8)) as env:
+        env.begin_resets(np.arange(8), [np.random.default_rng([seed, 1]) for seed in range(8)])
+        env.finish_resets()
+        rollout = env.begin_rollout(np.full((env.most_steps, 8, 2), 0.5, np.float32))
+        env.run(rollout)
+    is_made = np.arange(env.most_steps)[:, np.newaxis] < rollout.arrays.next_steps
+    assert not is_made.all()
+    np.testing.assert_array_equal(rollout.arrays.actions, np.where(is_made[..., np.newaxis], 0.5, 0.0))

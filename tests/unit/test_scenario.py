@@ -254,7 +254,9 @@ def test_what_is_not_possible_is_refused_by_name(make: Callable[[], object] | An
     ],
 )
 def test_a_keyword_that_is_no_field_is_answered_with_the_right_one(kind: type, name: str, meant: str):
-    message = rf"{kind.__name__} has no field '{name}' \(did you mean '{meant}'\?\); known: .*{meant}"
+    message = (
+        rf"{kind.__name__} got an unexpected keyword argument '{name}' \(did you mean '{meant}'\?\); known: .*{meant}"
+    )
     with pytest.raises(TypeError, match=message):
         kind(**{name: 20})
 
