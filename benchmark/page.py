@@ -41,7 +41,7 @@ th[aria-sort=ascending]::after { content: " \\2191"; }
 th[aria-sort=descending]::after { content: " \\2193"; }
 figure { margin: 1rem 0 1.4rem; overflow-x: auto; }
 figcaption { color: var(--quiet); font-size: .86rem; margin-top: .2rem; max-width: 46rem; }
-svg { display: block; height: auto; }
+svg { display: block; height: auto; max-width: 100%; min-width: 22rem; }
 pre { background: var(--hover); padding: .7rem .9rem; overflow-x: auto; font-size: .84rem; }
 code { overflow-wrap: anywhere; }
 summary { cursor: pointer; padding: .25rem 0; }

@@ -254,7 +254,9 @@ class OptunaSweeper(Sweeper):
             "best_trial": best.number,
             "best_overrides": best.user_attrs["overrides"],
         }
-        LOGGER.info(f"Best of {len(study.trials)} trials: {best.value} with {params}")
+        pruned = len(study.get_trials(deepcopy=False, states=(TrialState.PRUNED,)))
+        ended = f", {pruned} of them pruned" if pruned else ""
+        LOGGER.info(f"Best of {len(study.trials)} trials{ended}: {best.value} with {params}")
         OmegaConf.save(OmegaConf.create(results), sweep_dir / "optimization_results.yaml")
         LOGGER.info(f"Results: {os.path.relpath(sweep_dir / 'optimization_results.yaml')}")
         return params
