@@ -309,13 +309,27 @@ class TestTraining:
         with pytest.raises(ValueError, match="is complete: there is nothing left to learn"):
             resume(through, console=quiet())
 
-    def test_one_that_was_stopped_within_a_round_goes_on_there(self, tmp_path: Path) -> None:
-        learn(tmp_path / "through")
-        part = learn(tmp_path / "part", {"total_steps": ROUND + 1})
+    @pytest.mark.parametrize("agent", [{}, {"rounds": 1, "improvements": 1}])
+    def test_one_that_was_stopped_within_a_round_goes_on_there(self, tmp_path: Path, agent: dict[str, Any]) -> None:
+        learn(tmp_path / "through", agent=agent)
+        part = learn(tmp_path / "part", {"total_steps": ROUND + 1}, agent=agent)
         assert (part.steps, part.is_complete) == (ROUND + ROUND // 2, True)
         result = resume(tmp_path / "part", {"train.total_steps": 10**9}, quiet())
         assert (result.steps, result.is_complete) == (2 * ROUND, True)
         assert same(weights(tmp_path / "part"), weights(tmp_path / "through"))
+
+    @pytest.mark.parametrize(("number", "part"), [(0, 1.0), (1, 1.0), (2, 1.0), (5, 0.5)])
+    def test_an_improvement_keeps_a_smaller_part_than_the_last_one(self, number: int, part: float) -> None:
+        config = configure(agent={"improvements": 9})
+        agent = read_record(DistilConfig, "agent", config["agent"])
+        learner = Distillation(agent, EpisodeSpec.from_config(config), seed=3)
+        learner._round = number
+        began = learner.agent().network.layers[-1][0]
+        with torch.no_grad():
+            learner._student.out.weight += 1.0
+        learner._end_round()
+        assert learner._round == number + 1
+        np.testing.assert_allclose(learner.agent().network.layers[-1][0], began + part, rtol=1e-5)
 
     @pytest.mark.parametrize("duration_s", [3, {"choice": [2, 3, 4]}])
     def test_its_steps_are_the_decisions_in_the_scenarios_of_all_rounds(self, duration_s: Any) -> None:
