@@ -57,8 +57,8 @@ NOISE_STEPS: Final = 20
 """How many steps a noise lasts: long enough to change the queue."""
 LAST_RATE: Final = 0.05
 """The learning rate of a round's last epoch, of that of its first."""
-CWND_MOVES: Final = (-0.1, -0.05, 0.0, 0.05, 0.1)
-PACING_MOVES: Final = (-0.3, -0.15, 0.0, 0.15, 0.3)
+CWND_MOVES: Final = (-0.1, 0.0, 0.1)
+PACING_MOVES: Final = (-0.25, 0.0, 0.25)
 """What is added to the actions for cwnd_gain and for pacing_gain of a student, one of them at a time."""
 LEAST_QUEUED: Final = 0.1
 """Packets above one BDP that a constant keeps in the queue, at least."""
