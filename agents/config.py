@@ -219,7 +219,7 @@ class DistilConfig(FitnessConfig):
     has_skip: bool = True
     rounds: int = 3
     improvements: int = 4
-    epochs: int = 12
+    epochs: int = 6
     batch_size: int = 64
     learning_rate: float = 0.003
     max_grad_norm: float = 1.0
