@@ -43,8 +43,9 @@ from bbrgym.agents.config import DistilConfig
 from bbrgym.agents.constants import Constants
 from bbrgym.agents.draws import bank_rng, draw_bank, measure_bank, objective
 from bbrgym.agents.fitness import each_outcome
-from bbrgym.agents.lessons import Lesson, Seen, Student, Table, joined, sequences
+from bbrgym.agents.lessons import Lesson, Seen, Table, joined, sequences
 from bbrgym.agents.policy import Agent
+from bbrgym.agents.torch_network import policy_with_memory
 from bbrgym.baselines.policy_file import Array, Network, StoredPolicy
 from bbrgym.checks import check_integer
 from bbrgym.envs.columns import FLOW_COLUMNS
@@ -91,7 +92,7 @@ class Distillation(Learner):
         inputs = spec.observation.space.shape[0]
         with torch.random.fork_rng():
             torch.manual_seed(int(self._rng(_WEIGHTS).integers(2**62)))
-            self._student = Student(inputs, config.units, has_skip=config.has_skip)
+            self._student = policy_with_memory(inputs, config.units, has_skip=config.has_skip)
         self._optimiser = self._make_optimiser()
         self._begin = self._weights()  # with which the round begins
         self._inputs: tuple[Array, Array] | None = None  # mean and scale

@@ -13,12 +13,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
 
-from bbrgym.baselines.policy_file import Array, Network
+from bbrgym.agents.torch_network import TorchNetwork
+from bbrgym.baselines.policy_file import Array
 
-OUTPUT_SCALE: Final = 0.1
-"""Scale of the last layer at the start, so that the first actions are close to the best constant."""
 FIRST_STEPS, FIRST_WEIGHT = 20, 0.2
 """How many steps of a flow count less, and how much: nobody can know the path yet."""
 RATE_STEPS: Final = 20
@@ -29,48 +27,6 @@ LEAST_PART: Final = 0.3
 """A flow that takes part in a smaller fraction of the steps teaches nothing about its path."""
 OUTSIDE: Final = 5.0
 """The loss of an action outside of the table, per unit."""
-
-
-class Student(nn.Module):
-    """Chooses both actions from standardised observations.
-
-    Args:
-        inputs: length of an observation.
-        units: of the LSTM.
-        has_skip: whether the observation itself adds to the actions.
-    """
-
-    def __init__(self, inputs: int, units: int, *, has_skip: bool) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(inputs, units, batch_first=True)
-        self.out = nn.Linear(units, 2)
-        self.skip = nn.Linear(inputs, 2, bias=False) if has_skip else None
-        with torch.no_grad():
-            self.out.weight.mul_(OUTPUT_SCALE)
-            self.out.weight[1] = 0.0  # pacing_gain begins as a constant
-            if self.skip is not None:
-                self.skip.weight.zero_()
-
-    def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """Return actions, shape (flows, steps, 2), for observations, shape (flows, steps, inputs)."""
-        hidden, _ = self.lstm(observations)
-        actions: torch.Tensor = self.out(hidden)
-        return actions if self.skip is None else actions + self.skip(observations)
-
-    def begin_with(self, actions: Sequence[float]) -> None:
-        """Let the student choose these actions where it knows nothing."""
-        with torch.no_grad():
-            self.out.bias.copy_(torch.as_tensor(actions))
-
-    def network(self) -> Network:
-        """Return the student as a policy's network."""
-        state = {name: tensor.detach().numpy().copy() for name, tensor in self.state_dict().items()}
-        of_input, of_state, *biases = (
-            state[f"lstm.{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        )
-        skip = None if self.skip is None else state["skip.weight"]
-        layers = ((state["out.weight"], state["out.bias"]),)
-        return Network(layers, ((of_input, of_state, sum(biases)),), skip=skip)
 
 
 class Seen(NamedTuple):
@@ -196,7 +152,7 @@ class Lesson:
         return [np.concatenate([flows_of[link] for link in part]) for part in parts]
 
     def loss(
-        self, student: Student, flows: npt.NDArray[np.intp], inputs: tuple[Array, Array]
+        self, student: TorchNetwork, flows: npt.NDArray[np.intp], inputs: tuple[Array, Array]
     ) -> tuple[torch.Tensor, float]:
         """Return the loss and the regret of all flows of some links.
 

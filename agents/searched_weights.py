@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
@@ -12,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bbrgym.agents.config import SearchConfig
-from bbrgym.baselines.policy_file import Array, Network, StoredPolicy, read_policy
+from bbrgym.agents.tuned_policy import TunedPolicy
+from bbrgym.baselines.policy_file import Array, Network
 from bbrgym.envs.episode_spec import EpisodeSpec
 
 Weights = npt.NDArray[np.float64]
@@ -54,7 +54,7 @@ def searched_weights(config: SearchConfig, spec: EpisodeSpec) -> SearchedWeights
     """
     if config.tunes is None:
         return _AllWeights(config, spec)
-    return _TunedWeights(read_policy(config.tunes), config.tuned, spec)
+    return _TunedWeights(TunedPolicy.read(config.tunes, spec), config.tuned)
 
 
 class _AllWeights:
@@ -94,25 +94,13 @@ class _TunedWeights:
     Features that the policy does not observe begin with weights of 0. So the search begins with the policy itself.
     """
 
-    def __init__(self, policy: StoredPolicy, tuned: Sequence[str], spec: EpisodeSpec) -> None:
-        names, observed = spec.observation.features, policy.spec["observation"]["features"]
-        plain = spec.to_config()
-        if lacking := [name for name in observed if name not in names]:
-            raise ValueError(f"agent.tunes: the policy observes {', '.join(lacking)}, which observation.features lacks")
-        history = policy.spec["observation"]["history"]
-        if history != spec.observation.history:
-            raise ValueError(f"agent.tunes: observation.history must be the policy's, {history}")
-        if policy.spec["action"] != plain["action"]:
-            raise ValueError(f"agent.tunes: action must be the policy's, {policy.spec['action']!r}")
+    def __init__(self, policy: TunedPolicy, tuned: Sequence[str]) -> None:
         self.origin = policy.content_hash
-        length = len(names)
-        self._places = [step * length + names.index(name) for step in range(history) for name in observed]
-        self._added = [index for index in range(history * length) if index not in self._places]
-        if "added" in tuned and not self._added:
+        if "added" in tuned and not policy.added:
             raise ValueError("agent.tuned=[added] needs a feature in observation.features that the policy lacks")
         tunes_skip = {"skip", "all"} | ({"added"} if policy.network.lstm else set())
-        self._first = _widened(policy.network, self._places, history * length, has_skip=bool(tunes_skip & {*tuned}))
-        self._parts = _parts_of(self._first, tuned, self._added)
+        self._first = policy.with_skip() if tunes_skip & {*tuned} else policy.network
+        self._parts = _parts_of(self._first, tuned, policy.added)
         if not self._parts:
             raise ValueError(f"agent.tuned: the policy at agent.tunes has none of {', '.join(tuned)}")
         self.size = sum(part.size for part in self._parts)
@@ -180,10 +168,3 @@ def _parts_of(network: Network, tuned: Sequence[str], added: Sequence[int]) -> l
         shape = len(arrays[entry]), len(added)
         parts.append(_Part(entry, shape, list(added), scale, is_of_inputs=True))
     return parts
-
-
-def _widened(network: Network, places: Sequence[int], inputs: int, *, has_skip: bool) -> Network:
-    """Return a network with the same actions of more inputs, and a skip of weights 0 if it must have one."""
-    if has_skip and network.skip is None:
-        network = dataclasses.replace(network, skip=np.zeros((network.outputs, len(places)), np.float32))
-    return network.widened(places, inputs)

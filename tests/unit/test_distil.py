@@ -20,6 +20,7 @@ from bbrgym.agents.distil import Distillation
 from bbrgym.agents.draws import bank_rng, draw_bank
 from bbrgym.agents.fitness import CandidateRuns, each_outcome
 from bbrgym.agents.policy import load_agent
+from bbrgym.agents.torch_network import policy_with_memory
 from bbrgym.agents.tracking import read_metrics
 from bbrgym.agents.train import TrainResult, resume, train
 from bbrgym.baselines.policy_file import Network, StoredPolicy
@@ -181,7 +182,7 @@ class TestWindows:
 class TestLessons:
     def test_the_network_acts_as_the_student(self) -> None:
         torch.manual_seed(1)
-        student = lessons.Student(17, 5, has_skip=True)
+        student = policy_with_memory(17, 5, has_skip=True)
         student.begin_with((0.1, 0.25))
         assert student.skip is not None
         torch.nn.init.normal_(student.skip.weight, std=0.1)
