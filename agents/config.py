@@ -83,10 +83,14 @@ class PPOConfig:
     net_arch: tuple[int, ...] = (32, 32)
     critic_arch: tuple[int, ...] = (32, 32)
     activation_fn: str = "tanh"
+    units: int = 0
+    has_skip: bool = False
+    tunes: str | None = None
 
     def __post_init__(self) -> None:
         check_name("learning algorithm", self.algorithm, ("ppo",))
         keep_integers(self, "n_steps", "batch_size", "n_epochs", prefix="agent.", at_least=1)
+        keep_integers(self, "units", prefix="agent.", at_least=0)
         check_number("agent.learning_rate", self.learning_rate, above=0, at_most=MOST)
         check_number("agent.max_grad_norm", self.max_grad_norm, above=0)
         for name in ("clip_range", "std"):
@@ -95,6 +99,7 @@ class PPOConfig:
         check_number("agent.gamma", self.gamma, at_least=0, below=1)
         check_number("agent.gae_lambda", self.gae_lambda, at_least=0, at_most=1)
         _check_networks(self, "net_arch", "critic_arch")
+        _check_flag("agent.has_skip", self.has_skip)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,8 +240,7 @@ class DistilConfig(FitnessConfig):
         check_number("agent.learning_rate", self.learning_rate, above=0, at_most=MOST)
         check_number("agent.max_grad_norm", self.max_grad_norm, above=0)
         check_number("agent.noise", self.noise, at_least=0, at_most=1)
-        if not isinstance(self.has_skip, bool):
-            raise ValueError(f"agent.has_skip must be true or false, got {self.has_skip!r}")
+        _check_flag("agent.has_skip", self.has_skip)
 
     def check_fits(self, spec: EpisodeSpec) -> None:
         """Check that the student can learn in an environment.
@@ -297,6 +301,11 @@ def _range(name: str, given: Any) -> tuple[float, float]:
     if not is_pair or not -1.0 <= given[0] < given[1] <= 1.0:
         raise ValueError(f"{name} must be two rising numbers in [-1, 1], got {given!r}")
     return float(given[0]), float(given[1])
+
+
+def _check_flag(name: str, given: Any) -> None:
+    if not isinstance(given, bool):
+        raise ValueError(f"{name} must be true or false, got {given!r}")
 
 
 def _check_networks(config: PPOConfig | SearchConfig, *names: str) -> None:

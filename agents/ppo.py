@@ -11,6 +11,9 @@ What differs from the plain algorithm:
   actions in packets (docs/decisions/0011-our-own-ppo.md), so neither is a setting.
 * Actor and critic share no parameters, so each learns in a thread of its own. Targets of the critic are normalised by
   the running mean and standard deviation of returns (Yu et al. 2022, arXiv:2103.01955).
+* With a memory both are LSTMs that learn from whole segments, the parts of episodes in a rollout. A segment begins with
+  what was remembered when the rollout began: the actor's is the engine's own, so the ratio of probabilities is 1, up to
+  rounding, until the first gradient step. Gradients end there.
 
 Importing it loads torch.
 """
@@ -30,14 +33,16 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from bbrgym.agents.actor import ACTIVATION_TYPES
 from bbrgym.agents.callbacks import Callbacks, Learner, blaming
 from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import PPOConfig
 from bbrgym.agents.curriculum import without_curriculum
+from bbrgym.agents.decisions import Decisions, SegmentDecisions, Segments, SingleDecisions
 from bbrgym.agents.inputs import INPUT_EPISODES, measure_inputs
 from bbrgym.agents.policy import Agent
-from bbrgym.baselines.policy_file import Array, Network
+from bbrgym.agents.torch_network import TorchNetwork, policy_with_memory
+from bbrgym.agents.tuned_policy import TunedPolicy, check_origin
+from bbrgym.baselines.policy_file import Array
 from bbrgym.checks import check_integer
 from bbrgym.envs.episode import Episodes
 from bbrgym.envs.episode_spec import EpisodeSpec
@@ -45,9 +50,6 @@ from bbrgym.envs.rollouts import Rollout, roll, roll_steps
 
 NOISE_CORRELATION: Final = 0.95
 """Of the exploration, from step to step: it lasts about 20 steps."""
-
-OUTPUT_SCALE: Final = 0.1
-"""Scale of the actor's last layer at the start: its first actions are close to the middle."""
 
 
 class PPO(Learner):
@@ -69,10 +71,19 @@ class PPO(Learner):
         self._flows = engines * spec.agents
         self._env = Episodes(spec, engines, is_healing=True)
         inputs = spec.observation.space.shape[0]
+        self._tuned = None if config.tunes is None else TunedPolicy.read(config.tunes, self._spec)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self._actor = _make_actor(config, inputs)
-            self._critic = _perceptron([inputs, *config.critic_arch, 1], config.activation_fn)
+            self._actor = _make_actor(config, inputs) if self._tuned is None else _tuned_actor(config, self._tuned)
+            self._critic = TorchNetwork(
+                inputs,
+                1,
+                lstm=self._actor.units,
+                widths=config.critic_arch,
+                activation=config.activation_fn,
+            )
+        self._output = "clip" if self._tuned is None else self._tuned.network.output
+        self._has_memory = self._actor.state_size > 0
         self._optimisers = [
             torch.optim.Adam(network.parameters(), config.learning_rate, fused=True)
             for network in (self._actor, self._critic)
@@ -93,6 +104,8 @@ class PPO(Learner):
             entropy = [self._seed, callbacks.state.engine_failures]
             rngs = [np.random.default_rng([*entropy, number]) for number in range(INPUT_EPISODES)]
             self._inputs = measure_inputs(self._spec, rngs)
+            if self._tuned is not None:
+                self._actor.load(self._actor.network().for_standardised_inputs(*self._inputs))
         self.restart(self._seed, callbacks.state)
         callbacks.on_training_start(self)
         with ThreadPoolExecutor(1) as thread:
@@ -115,10 +128,8 @@ class PPO(Learner):
 
     def agent(self) -> Agent:
         """Return the actor without its noise."""
-        linear = [layer for layer in self._actor if isinstance(layer, nn.Linear)]
-        arrays = [(layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy()) for layer in linear]
         with blaming(learning_rate=self._config.learning_rate):
-            network = Network(tuple(arrays), activation=self._config.activation_fn)
+            network = self._actor.network(self._output)
             network = network if self._inputs is None else network.with_standardised_inputs(*self._inputs)
         return Agent(self._spec, network)
 
@@ -132,6 +143,7 @@ class PPO(Learner):
         *self._rngs, self._noise_rng, actor_rng, critic_rng = rng.spawn(self._engines + 3)
         self._order_rngs = actor_rng, critic_rng
         self._noise = self._noise_rng.standard_normal((1, self._flows, 2))
+        self._critic_states = np.zeros((self._flows, self._critic.state_size), np.float32)
         self._env.begin_resets(np.arange(self._engines), self._rngs)
         self._env.finish_resets()
 
@@ -140,10 +152,11 @@ class PPO(Learner):
         torch.save([part.state_dict() for part in self._parts], folder / "ppo.pt")
         assert self._inputs is not None
         np.savez(folder / "inputs.npz", mean=self._inputs[0], scale=self._inputs[1])
-        return {"iterations": self._iterations, "returns": list(self._returns)}
+        return {"iterations": self._iterations, "returns": list(self._returns), "tunes": self._origin}
 
     def restore(self, folder: Path, description: Mapping[str, Any]) -> None:
         """See `Restorable`."""
+        check_origin(self._origin, description)
         for part, saved in zip(self._parts, torch.load(folder / "ppo.pt", weights_only=True), strict=True):
             part.load_state_dict(saved)
         with np.load(folder / "inputs.npz", allow_pickle=False) as inputs:
@@ -159,8 +172,12 @@ class PPO(Learner):
         self._env.close()
 
     @property
+    def _origin(self) -> str:
+        return "" if self._tuned is None else self._tuned.content_hash
+
+    @property
     def _parts(self) -> tuple[Any, ...]:
-        return self._actor, self._critic, *self._optimisers
+        return *self._actor.children(), *self._critic.children(), *self._optimisers
 
     def _roll(self, steps: int) -> tuple[Rollout, Array]:
         """Return a rollout of so many steps and the noise in its actions, in standard deviations."""
@@ -181,14 +198,26 @@ class PPO(Learner):
         if self._env.can_roll:
             rollout = roll(self._env, self._rngs, noise=scaled, policy=self.agent().compiled, renew=renew)
         else:
-            rollout = roll_steps(self._env, self._rngs, noise=scaled, policy=self._act, renew=renew)
+            rollout = roll_steps(
+                self._env,
+                self._rngs,
+                noise=scaled,
+                policy=self._act,
+                renew=renew,
+                state_size=self._actor.state_size,
+                output=self._output,
+            )
         self._noise = noise[-1:]
         return rollout, noise[:-1].astype(np.float32)
 
     @torch.no_grad()
-    def _act(self, observations: Array) -> Array:
-        actions: Array = self._actor(torch.as_tensor(self._standardise(observations))).numpy()
-        return actions
+    def _act(self, observations: Array, states: Array) -> Array:
+        seen = torch.as_tensor(self._standardise(observations))
+        if not self._has_memory:
+            return self._actor(seen).numpy()  # type: ignore[no-any-return]  # torch has no type there
+        actions, after = self._actor.run(seen[:, None], torch.as_tensor(states))
+        states[:] = after.numpy()
+        return actions[:, 0].numpy()
 
     def _standardise(self, observations: Array) -> Array:
         assert self._inputs is not None
@@ -198,27 +227,42 @@ class PPO(Learner):
     def _update(self, rollout: Rollout, noise: Array, thread: ThreadPoolExecutor) -> dict[str, float]:
         """Fit actor and critic to a rollout; return what is logged about it."""
         took_part = rollout.took_part
-        if not took_part.any():
+        count = int(np.count_nonzero(took_part))
+        if not count:
             return {}
         rewards = self._rewards(rollout)
+        for_actor, for_critic = self._decisions(rollout)
         values, returns = self._estimate(rollout, rewards)
         advantages = (returns - values)[took_part]
         variance = float(returns[took_part].var())
         self._returns = self._returns.updated(returns[took_part])
-        batch = _Samples(
-            observations=torch.as_tensor(self._standardise(rollout.observations[:-1][took_part])),
-            actions=torch.as_tensor(rollout.actions[took_part]),
-            deviations=torch.as_tensor(noise[took_part]),
-            advantages=torch.as_tensor((advantages - advantages.mean()) / (advantages.std() + 1e-8)),
-            targets=torch.as_tensor((returns[took_part] - self._returns.mean) / self._returns.std),
+        normalised = np.zeros_like(returns)
+        normalised[took_part] = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        drawn = _Drawn(
+            actions=for_actor.of(rollout.actions),
+            deviations=for_actor.of(noise),
+            advantages=for_actor.of(normalised),
         )
-        of_critic = thread.submit(self._fit_critic, batch)
-        metrics = self._fit_actor(batch)
+        targets = for_critic.of((returns - self._returns.mean) / self._returns.std)
+        of_critic = thread.submit(self._fit_critic, for_critic, targets, count)
+        metrics = self._fit_actor(for_actor, drawn, count)
         return metrics | {
             "rollout/reward": float(rewards[took_part].mean()),
             "train/explained_variance": 1.0 - float(advantages.var()) / variance if variance > 0 else 0.0,
             "train/value_loss": of_critic.result(),
         }
+
+    def _decisions(self, rollout: Rollout) -> tuple[Decisions, Decisions]:
+        """Return what the actor and the critic learn from."""
+        observations, took_part = self._standardise(rollout.observations[:-1]), rollout.took_part
+        if not self._has_memory:
+            decisions = SingleDecisions(observations, took_part)
+            return decisions, decisions
+        segments = Segments.of(rollout.dones)
+        return (
+            SegmentDecisions(observations, took_part, segments, rollout.states),
+            SegmentDecisions(observations, took_part, segments, self._critic_states),
+        )
 
     def _rewards(self, rollout: Rollout) -> Array:
         """Return the mean reward of all agents of each flow's link, shape (T, M)."""
@@ -230,8 +274,20 @@ class PPO(Learner):
 
     def _estimate(self, rollout: Rollout, rewards: Array) -> tuple[Array, Array]:
         """Return the critic's values and the returns by GAE (Schulman et al. 2016, arXiv:1506.02438), shape (T, M)."""
-        took_part, gamma = rollout.took_part, self._config.gamma
-        values = np.zeros((len(rewards) + 1, rewards.shape[1]), np.float32)
+        gamma = self._config.gamma
+        values, following = (self._recall if self._has_memory else self._look)(rollout)
+        is_seen = np.concatenate([rollout.took_part, rollout.took_part[-1:]])
+        deltas = rewards + gamma * following - values
+        factors = np.float32(gamma * self._config.gae_lambda) * (~rollout.dones & is_seen[1:])
+        advantages = np.zeros((len(rewards) + 1, rewards.shape[1]), np.float32)
+        for step in reversed(range(len(rewards))):
+            advantages[step] = deltas[step] + factors[step] * advantages[step + 1]
+        return values, advantages[:-1] + values
+
+    def _look(self, rollout: Rollout) -> tuple[Array, Array]:
+        """Return the values of a critic without memory before each step, and of what follows it, shape (T, M)."""
+        took_part = rollout.took_part
+        values = np.zeros((len(took_part) + 1, took_part.shape[1]), np.float32)
         is_seen = np.concatenate([took_part, took_part[-1:]])
         values[is_seen] = self._evaluate(rollout.observations[is_seen])
         following = values[1:].copy()  # 0 for a flow that has left
@@ -239,27 +295,54 @@ class PPO(Learner):
         following[rollout.dones] = 0.0
         is_cut = rollout.timeouts & took_part
         following[is_cut] = self._evaluate(rollout.terminal_observations[is_cut[rollout.dones]])
-        deltas = rewards + gamma * following - values[:-1]
-        factors = np.float32(gamma * self._config.gae_lambda) * (~rollout.dones & is_seen[1:])
-        advantages = np.zeros_like(values)
-        for step in reversed(range(len(rewards))):
-            advantages[step] = deltas[step] + factors[step] * advantages[step + 1]
-        return values[:-1], advantages[:-1] + values[:-1]
+        return values[:-1], following
+
+    @torch.no_grad()
+    def _recall(self, rollout: Rollout) -> tuple[Array, Array]:
+        """Return the values of a critic with memory, as `_look` does, and keep what it remembers after the rollout."""
+        took_part, dones = rollout.took_part, rollout.dones
+        segments = Segments.of(dones)
+        outputs, states = self._critic.run(
+            torch.as_tensor(segments.gather(self._standardise(rollout.observations[:-1]))),
+            torch.as_tensor(segments.first_states(self._critic_states)),
+            torch.as_tensor(segments.lengths),
+        )
+        values = np.zeros(took_part.shape, np.float32)
+        segments.scatter(self._in_units(outputs), into=values)
+        values[~took_part] = 0.0
+        # What follows the last step of a segment: the end of its episode, or the rest of it.
+        ends = segments.lasts, segments.flows
+        last = rollout.observations[-1][segments.flows]
+        is_over = dones[ends]
+        place = np.zeros(dones.shape, np.intp)
+        place[dones] = np.arange(len(rollout.terminal_observations))
+        last[is_over] = rollout.terminal_observations[place[ends][is_over]]
+        outputs, _ = self._critic.run(torch.as_tensor(self._standardise(last))[:, None], states)
+        following = np.concatenate([values[1:], values[-1:]])  # 0 for a flow that has left
+        is_worth = took_part[ends] & (rollout.timeouts[ends] | ~is_over)
+        following[ends] = np.where(is_worth, self._in_units(outputs)[:, 0], np.float32(0.0))
+        self._critic_states = np.zeros_like(self._critic_states)
+        self._critic_states[segments.flows[~is_over]] = states.numpy()[~is_over]
+        return values, following
 
     @torch.no_grad()
     def _evaluate(self, observations: Array) -> Array:
         """Return the critic's values, shape (N,)."""
-        values: Array = self._critic(torch.as_tensor(self._standardise(observations)))[:, 0].numpy()
+        return self._in_units(self._critic(torch.as_tensor(self._standardise(observations))))
+
+    def _in_units(self, outputs: torch.Tensor) -> Array:
+        """Return outputs of the critic, shape (..., 1), in units of returns, shape (...)."""
+        values: Array = outputs[..., 0].numpy()
         return values * self._returns.std + self._returns.mean
 
-    def _fit_actor(self, samples: _Samples) -> dict[str, float]:
+    def _fit_actor(self, decisions: Decisions, drawn: _Drawn, count: int) -> dict[str, float]:
         config, actor, optimiser = self._config, self._actor, self._optimisers[0]
         divergences: list[float] = []
         clipped: list[float] = []
-        for indices in self._batches(len(samples.actions), self._order_rngs[0]):
-            advantages = samples.advantages[indices]
-            deviations = (samples.actions[indices] - actor(samples.observations[indices])) / config.std
-            log_ratio = (samples.deviations[indices] ** 2 - deviations**2).sum(dim=1) / 2
+        for parts in self._batches(decisions, count, self._order_rngs[0]):
+            actions, before, advantages = (decisions.pick(values, parts) for values in drawn)
+            deviations = (actions - decisions.outputs(actor, parts)) / config.std
+            log_ratio = (before**2 - deviations**2).sum(dim=1) / 2
             ratio = log_ratio.exp()
             bounded = ratio.clamp(1 - config.clip_range, 1 + config.clip_range)
             loss = -torch.min(ratio * advantages, bounded * advantages).mean()
@@ -275,30 +358,34 @@ class PPO(Learner):
             "train/clip_fraction": float(np.mean(clipped)),
         }
 
-    def _fit_critic(self, samples: _Samples) -> float:
+    def _fit_critic(self, decisions: Decisions, targets: torch.Tensor, count: int) -> float:
         losses = []
-        for indices in self._batches(len(samples.targets), self._order_rngs[1]):
-            errors = self._critic(samples.observations[indices])[:, 0] - samples.targets[indices]
+        for parts in self._batches(decisions, count, self._order_rngs[1]):
+            errors = decisions.outputs(self._critic, parts)[:, 0] - decisions.pick(targets, parts)
             loss = errors.square().mean()
             _descend(loss, self._critic, self._optimisers[1], self._config.max_grad_norm)
             losses.append(loss.item())
         return float(np.mean(losses))
 
-    def _batches(self, count: int, rng: np.random.Generator) -> list[torch.Tensor]:
-        """Return the indices of all batches of an update: in each epoch all samples, in another order."""
-        batches = max(1, round(count / self._config.batch_size))
-        orders = [torch.as_tensor(rng.permutation(count)) for _ in range(self._config.n_epochs)]
+    def _batches(self, decisions: Decisions, count: int, rng: np.random.Generator) -> list[torch.Tensor]:
+        """Return the parts of all batches of an update: in each epoch all of them, in another order.
+
+        Args:
+            decisions: to learn from.
+            count: how many these are.
+            rng: draws the orders.
+        """
+        batches = min(max(1, round(count / self._config.batch_size)), len(decisions))
+        orders = [torch.as_tensor(rng.permutation(len(decisions))) for _ in range(self._config.n_epochs)]
         return [batch for order in orders for batch in order.tensor_split(batches)]
 
 
-class _Samples(NamedTuple):
-    """Steps in which a flow took part: N of them."""
+class _Drawn(NamedTuple):
+    """What the actor did, in the form of `Decisions`."""
 
-    observations: torch.Tensor  # standardised
     actions: torch.Tensor
     deviations: torch.Tensor  # from their means when they were drawn, in standard deviations
     advantages: torch.Tensor  # normalised
-    targets: torch.Tensor  # returns, normalised
 
 
 class _RunningScale(NamedTuple):
@@ -320,21 +407,30 @@ class _RunningScale(NamedTuple):
         )
 
 
-def _make_actor(config: PPOConfig, inputs: int) -> nn.Sequential:
-    actor = _perceptron([inputs, *config.net_arch, 2], config.activation_fn)
-    last = actor[-1]
-    assert isinstance(last, nn.Linear)
-    with torch.no_grad():
-        last.weight.mul_(OUTPUT_SCALE)
-        last.bias.zero_()
+def _make_actor(config: PPOConfig, inputs: int) -> TorchNetwork:
+    """Return the actor at its random start: its first actions are close to the middle."""
+    if config.units:
+        actor = policy_with_memory(inputs, config.units, has_skip=config.has_skip)
+    else:
+        actor = TorchNetwork(
+            inputs, 2, widths=config.net_arch, activation=config.activation_fn, has_skip=config.has_skip
+        )
+        actor.shrink_outputs()
+    actor.begin_with((0.0, 0.0))
     return actor
 
 
-def _perceptron(sizes: list[int], activation: str) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for inputs, outputs in itertools.pairwise(sizes):
-        layers += [nn.Linear(inputs, outputs), ACTIVATION_TYPES[activation]()]
-    return nn.Sequential(*layers[:-1])
+def _tuned_actor(config: PPOConfig, policy: TunedPolicy) -> TorchNetwork:
+    """Return the network of a trained policy.
+
+    Raises:
+        ValueError: the configuration asks for another memory.
+    """
+    actor = TorchNetwork.of(policy.with_skip() if config.has_skip else policy.network)
+    if config.units not in (0, *actor.units):
+        known = " or ".join(map(str, dict.fromkeys((0, *actor.units))))
+        raise ValueError(f"agent.units must be {known} for the policy at agent.tunes, got {config.units}")
+    return actor
 
 
 def _descend(loss: torch.Tensor, network: nn.Module, optimiser: torch.optim.Optimizer, max_norm: float) -> None:

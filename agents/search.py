@@ -29,6 +29,7 @@ from bbrgym.agents.fitness import make_runs
 from bbrgym.agents.inputs import measure_inputs
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.searched_weights import Weights, searched_weights
+from bbrgym.agents.tuned_policy import check_origin
 from bbrgym.baselines.policy_file import Array, Network, StoredPolicy
 from bbrgym.checks import check_integer
 from bbrgym.envs.episode_spec import EpisodeSpec
@@ -129,8 +130,7 @@ class WeightSearch(Learner):
         self._fitness, self._means, self._search = [], [], self._make_search()
         if fitness.shape[1:] != (self._config.population,) or inputs.shape != (2, *self._spec.observation.space.shape):
             raise ValueError("search.npz is of another configuration")
-        if description.get("tunes", "") != self._weights.origin:
-            raise ValueError("the policy at agent.tunes is another than when the training began")
+        check_origin(self._weights.origin, description)
         for of_generation in fitness:
             self._tell(self._ask(), of_generation)
         if not np.allclose(self._search.mean, mean):

@@ -114,9 +114,14 @@ class TorchNetwork(nn.Module):
         return padded, torch.cat(after, dim=1)
 
     @property
+    def units(self) -> tuple[int, ...]:
+        """Of each LSTM layer."""
+        return tuple(layer.hidden_size for layer in self._lstm)
+
+    @property
     def state_size(self) -> int:
         """Length of the state of a sequence; 0 without an LSTM."""
-        return sum(2 * layer.hidden_size for layer in self._lstm)
+        return 2 * sum(self.units)
 
     def begin_with(self, outputs: Sequence[float]) -> None:
         """Let it return these outputs where it knows nothing."""

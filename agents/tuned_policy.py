@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -57,3 +59,17 @@ class TunedPolicy:
             return self.network
         skip = np.zeros((self.network.outputs, self.network.inputs), np.float32)
         return dataclasses.replace(self.network, skip=skip)
+
+
+def check_origin(origin: str, description: Mapping[str, Any]) -> None:
+    """Check that a checkpoint is of a training that began with the same policy.
+
+    Args:
+        origin: content hash of the policy; empty if the training began with none.
+        description: of the checkpoint, with the `origin` of its training as `tunes`.
+
+    Raises:
+        ValueError: it began with another one.
+    """
+    if description.get("tunes", "") != origin:
+        raise ValueError("the policy at agent.tunes is another than when the training began")

@@ -296,6 +296,10 @@ class Network:
         (weight, bias), *layers = network.layers
         return dataclasses.replace(network, layers=(fold(weight, bias), *layers))
 
+    def for_standardised_inputs(self, mean: Array, scale: Array) -> Network:
+        """Return the network that maps (x - mean) * scale to what this one maps x to; both of shape (inputs,)."""
+        return self.with_standardised_inputs(-mean * scale, 1 / scale)
+
     def widened(self, places: Sequence[int], inputs: int) -> Network:
         """Return a network with the same actions of more inputs.
 

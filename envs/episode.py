@@ -170,7 +170,7 @@ class Episodes:
         # `_steps` reads and writes these arrays, so they are never replaced.
         self._flows = np.zeros(rows, dtype=np.int64)
         self._gains = np.full((2, rows), math.nan)
-        self._states = np.zeros((rows, 0), np.float32)  # of a policy's LSTM, in rollouts
+        self._states = np.zeros((rows, 0), np.float32)  # of a policy's LSTM
         self._preferences = np.full(rows, math.nan)
         self._conditions = np.ones((rows, len(CONDITIONS)))
         self._rows = np.full((rows, len(FLOW_COLUMNS)), math.nan)
@@ -341,6 +341,15 @@ class Episodes:
         """Whether the engines can make the steps of a `RolloutSteps`."""
         return isinstance(self._engines, RolloutBatch)
 
+    def states(self, size: int) -> npt.NDArray[np.float32]:
+        """Return what a recurrent policy remembers of each agent flow, shape (M, size), to be updated in place.
+
+        It is 0 at the beginning of an episode, and after a call with another size. `run` updates it.
+        """
+        if self._states.shape[1] != size:
+            self._states = np.zeros((len(self._flows), size), np.float32)
+        return self._states
+
     def begin_rollout(self, noise: npt.NDArray[np.float32]) -> RolloutSteps:
         """Make room for steps that continue the running episodes.
 
@@ -381,9 +390,6 @@ class Episodes:
         arrays = rollout.arrays
         first = arrays.next_steps.copy()
         observation, action = self.spec.observation, self.spec.action
-        size = 0 if policy is None else policy.state_size
-        if self._states.shape[1] != size:
-            self._states = np.zeros((len(self._flows), size), np.float32)
         self._engines.run(
             arrays,
             features=observation.table,
@@ -392,7 +398,7 @@ class Episodes:
             flows=self._flows,
             preferences=self._preferences,
             gains=self._gains,
-            states=self._states,
+            states=self.states(0 if policy is None else policy.state_size),
         )
         if np.isnan(self._gains).any():
             self.abandon()

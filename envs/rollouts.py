@@ -27,6 +27,8 @@ class Rollout(NamedTuple):
         timeouts: where it ended by its time limit alone, shape (T, M).
         terminal_observations: the last ones of the E episodes that ended, in the order of `np.nonzero(dones)`, shape
             (E, length of an observation), float32.
+        states: what the policy remembered before the first step (`Episodes.states`), shape (M, size), float32. After
+            an episode has ended it begins with zeros.
         errors: why engines failed, whose episodes were cut off.
     """
 
@@ -37,6 +39,7 @@ class Rollout(NamedTuple):
     dones: npt.NDArray[np.bool_]
     timeouts: npt.NDArray[np.bool_]
     terminal_observations: npt.NDArray[np.float32]
+    states: npt.NDArray[np.float32]
     errors: tuple[str, ...] = ()
 
 
@@ -62,6 +65,7 @@ def roll(
             or its actions are NaN.
     """
     agents, shape = env.spec.agents, noise.shape[:2]
+    states = env.states(0 if policy is None else policy.state_size).copy()
     rollout = env.begin_rollout(noise)
     arrays, seen = rollout.arrays, rollout.arrays.observations
     last = np.zeros_like(seen[1:])  # observations of the episodes that end in a step
@@ -82,6 +86,7 @@ def roll(
         dones=dones,
         timeouts=rollout.truncated.repeat(agents, axis=1),
         terminal_observations=last[dones],
+        states=states,
     )
 
 
@@ -89,8 +94,11 @@ def roll_steps(
     env: Episodes,
     rngs: Sequence[np.random.Generator],
     noise: npt.NDArray[np.float32],
-    policy: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]],
+    policy: Callable[[npt.NDArray[np.float32], npt.NDArray[np.float32]], npt.NDArray[np.float32]],
     renew: Renew | None = None,
+    *,
+    state_size: int = 0,
+    output: str = "clip",
 ) -> Rollout:
     """Make many steps one after the other, with any engine.
 
@@ -98,8 +106,11 @@ def roll_steps(
         env: with running episodes; if it is healing, an engine that fails ends its own episode alone.
         rngs: of each engine, for the episodes that begin.
         noise: shape (T, M, 2), added to the policy's actions.
-        policy: from observations (M, length) to actions (M, 2).
+        policy: from observations (M, length), and what it remembers, (M, state_size), to actions (M, 2). It updates
+            what it remembers, which begins with zeros in each episode.
         renew: see `Renew`.
+        state_size: how much the policy remembers of a flow.
+        output: what bounds the sums of actions and noise: `clip` or `tanh`.
 
     Raises:
         EngineError: an engine failed several times in a row; all episodes are lost.
@@ -111,9 +122,11 @@ def roll_steps(
     took_part, dones, timeouts = (np.zeros(shape, np.bool_) for _ in range(3))
     terminal: list[npt.NDArray[np.float32]] = []
     errors: list[str] = []
+    states = env.states(state_size)
+    first_states = states.copy()
     for step in range(len(noise)):
-        actions[step] = policy(observations[step]) + noise[step]
-        env.act(actions[step])
+        actions[step] = policy(observations[step], states) + noise[step]
+        env.act(np.tanh(actions[step]) if output == "tanh" else actions[step])
         result = env.finish_step()
         is_over = result.terminated | result.truncated
         observations[step + 1], rewards[step] = result.observations, result.rewards
@@ -136,6 +149,7 @@ def roll_steps(
         dones=dones,
         timeouts=timeouts,
         terminal_observations=ended,
+        states=first_states,
         errors=tuple(errors),
     )
 

@@ -143,12 +143,14 @@ def learn(directory: Path, agent: dict[str, Any], console: Any = None, **train_c
     train(config, directory, console or quiet(), breaks=Hashed())
 
 
-@pytest.mark.parametrize("agent", [PPO, CMA, CMA | {"relative_to": "constants", "bank": 6, "constants": 2}])
+@pytest.mark.parametrize(
+    "agent", [PPO, PPO | {"units": 3}, CMA, CMA | {"relative_to": "constants", "bank": 6, "constants": 2}]
+)
 def test_a_training_that_was_killed_resumes_to_the_bit(
     agent: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    total_steps = 400 if agent is PPO else 800
+    total_steps = 400 if agent["algorithm"] == "ppo" else 800
     learn(tmp_path / "whole", agent, total_steps=total_steps)
     with pytest.raises(Killed):
         learn(tmp_path / "killed", agent, KillingConsole(5), total_steps=total_steps)

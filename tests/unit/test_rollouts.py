@@ -122,7 +122,7 @@ def test_step_by_step_it_is_the_same_rollout(failing: bool) -> None:
             if env.can_roll:
                 rollout = roll(env, rngs, noise, policy=None, renew=renew)
             else:
-                rollout = roll_steps(env, rngs, noise, policy=lambda seen: np.zeros_like(seen[:, :2]), renew=renew)
+                rollout = roll_steps(env, rngs, noise, policy=lambda seen, _: np.zeros_like(seen[:, :2]), renew=renew)
             found.append((rollout, noise, sorted(begun)))
     (expected, _, _), (rollout, noise, begun) = found
     if failing:

@@ -449,6 +449,8 @@ def test_two_trainings_cannot_use_one_folder(tmp_path: Path) -> None:
     [
         ({"agent": {"algorithm": "dqn"}}, "'dqn'; known: ppo, sac, cma"),
         ({"agent": PPO | {"n_steps": 0.5}}, r"agent\.n_steps must be .*, got 0\.5"),
+        ({"agent": PPO | {"units": -1}}, r"agent\.units must be .*, got -1"),
+        ({"agent": PPO | {"has_skip": 1}}, r"agent\.has_skip must be true or false, got 1"),
         ({"agent": PPO | {"std": 1e39}}, r"agent\.std must be in \[1e-06, 1e\+06\], got 1e\+39"),
         ({"agent": PPO | {"clip_range": 1e300}}, r"agent\.clip_range must be in .*, got 1e\+300"),
         ({"agent": CMA | {"sigma": 1e300}}, r"agent\.sigma must be in \[1e-06, 1e\+06\], got 1e\+300"),
