@@ -12,8 +12,8 @@ What differs from the plain algorithm:
 * Actor and critic share no parameters, so each learns in a thread of its own. Targets of the critic are normalised by
   the running mean and standard deviation of returns (Yu et al. 2022, arXiv:2103.01955).
 * With a memory both are LSTMs that learn from whole segments, the parts of episodes in a rollout. A segment begins with
-  what was remembered when the rollout began: the actor's is the engine's own, so the ratio of probabilities is 1, up to
-  rounding, until the first gradient step. Gradients end there.
+  what was remembered when the rollout began. For the actor that is the engine's own state, so until the first gradient
+  step the ratio of probabilities is 1, up to rounding. Gradients end there.
 
 Importing it loads torch.
 """
@@ -69,7 +69,6 @@ class PPO(Learner):
         self._seed = seed
         self._engines = engines
         self._flows = engines * spec.agents
-        self._env = Episodes(spec, engines, is_healing=True)
         inputs = spec.observation.space.shape[0]
         self._tuned = None if config.tunes is None else TunedPolicy.read(config.tunes, self._spec)
         with torch.random.fork_rng():
@@ -82,6 +81,7 @@ class PPO(Learner):
                 widths=config.critic_arch,
                 activation=config.activation_fn,
             )
+        self._env = Episodes(spec, engines, is_healing=True)
         self._output = "clip" if self._tuned is None else self._tuned.network.output
         self._has_memory = self._actor.state_size > 0
         self._optimisers = [
@@ -229,9 +229,11 @@ class PPO(Learner):
         took_part = rollout.took_part
         count = int(np.count_nonzero(took_part))
         if not count:
+            if self._has_memory:  # the critic's has seen the rollout
+                self._recall(rollout)
             return {}
         rewards = self._rewards(rollout)
-        for_actor, for_critic = self._decisions(rollout)
+        for_actor, for_critic = self._decisions(rollout)  # before the critic remembers the rollout
         values, returns = self._estimate(rollout, rewards)
         advantages = (returns - values)[took_part]
         variance = float(returns[took_part].var())

@@ -139,8 +139,8 @@ class TorchNetwork(nn.Module):
         """
         lstm = []
         for layer in self._lstm:
-            of_input, of_state, *biases = (_array(weights) for weights in layer.all_weights[0])
-            lstm.append((of_input, of_state, sum(biases)))
+            of_input, of_state, bias_1, bias_2 = (_array(weights) for weights in layer.all_weights[0])
+            lstm.append((of_input, of_state, bias_1 + bias_2))
         layers = [(_array(layer.weight), _array(layer.bias)) for layer in self._layers]
         skip = None if self.skip is None else _array(self.skip.weight)
         return Network(tuple(layers), tuple(lstm), self.activation, output, skip)

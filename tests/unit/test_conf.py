@@ -18,6 +18,7 @@ from pages import ROOT, commands
 
 from bbrgym.agents.config import ALGORITHMS, DistilConfig, PPOConfig, SearchConfig
 from bbrgym.agents.tracking import TrackingConfig
+from bbrgym.agents.train import check_training
 from bbrgym.agents.train import TrainConfig
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.cli import COMMANDS
@@ -82,6 +83,8 @@ def test_every_experiment_composes_and_is_accepted(experiment: str, monkeypatch:
         assert not by_packets
     EpisodeSpec.from_config(config)
     TrainConfig(**config["train"])
+    if "/agent:" in text:  # which has no setting of another learner
+        check_training(config)
 
 
 @pytest.mark.parametrize("experiment", ["friendliness", "rtt_fairness", "traces"])
