@@ -18,8 +18,7 @@ from pages import ROOT, commands
 
 from bbrgym.agents.config import ALGORITHMS, DistilConfig, PPOConfig, SearchConfig
 from bbrgym.agents.tracking import TrackingConfig
-from bbrgym.agents.train import check_training
-from bbrgym.agents.train import TrainConfig
+from bbrgym.agents.train import TrainConfig, check_training
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.cli import COMMANDS
 from bbrgym.envs import scenario
