@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from bbrgym.agents.actor import ACTIVATION_TYPES
 from bbrgym.baselines.policy_file import Array, Network
 
-OUTPUT_SCALE = 0.1
+OUTPUT_SCALE: Final = 0.1
 """Scale of a policy's last layer at the start, so that its first actions are close to its biases."""
 
 
