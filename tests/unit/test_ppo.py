@@ -167,7 +167,7 @@ def awake(learner: PPO) -> PPO:
 
 
 def first_ratio(learner: PPO) -> tuple[Rollout, np.ndarray[Any, Any]]:
-    """Return a rollout, and the ratio of each decision's probabilities in the network that learns and in the rollout."""
+    """Return a rollout, and how much more probable each decision is in the network that learns."""
     rollout, noise = learner._roll(learner._config.n_steps)
     decisions, _ = learner._decisions(rollout)
     parts = torch.arange(len(decisions))
