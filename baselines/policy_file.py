@@ -298,7 +298,7 @@ class Network:
 
     def for_standardised_inputs(self, mean: Array, scale: Array) -> Network:
         """Return the network that maps (x - mean) * scale to what this one maps x to; both of shape (inputs,)."""
-        return self.with_standardised_inputs(-mean * scale, 1 / scale)
+        return self.with_standardised_inputs(-mean * scale, (1 / scale).astype(np.float32))
 
     def widened(self, places: Sequence[int], inputs: int) -> Network:
         """Return a network with the same actions of more inputs.
