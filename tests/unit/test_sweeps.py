@@ -365,12 +365,13 @@ def test_a_sweep_and_its_jobs_are_nested_runs_of_one_store(mlflow_database: Path
 def test_a_pruner_stops_a_training_that_is_worse_than_others() -> None:
     class Reported:
         def __init__(self, worst: float) -> None:
-            self.worst, self.values, self.attrs = worst, {}, {}
+            self.worst, self.values, self.attrs, self.asked = worst, {}, {}, 0
 
         def report(self, value: float, step: int) -> None:
             self.values[step] = value
 
         def should_prune(self) -> bool:
+            self.asked += 1
             return self.values[max(self.values)] <= self.worst
 
         def set_user_attr(self, name: str, value: object) -> None:
@@ -390,11 +391,16 @@ def test_a_pruner_stops_a_training_that_is_worse_than_others() -> None:
     assert {key[0].partition("=")[2]: trial.values for key, trial in trials.items()} == scores
     assert [path.parent.name for path in Path("sweep").glob("*/stop")] == ["poor"]
     assert [trial.attrs for trial in trials.values()] == [{"pruned": True}, {}]
+    late = dict(zip(trials, (Reported(-5.0), Reported(-5.0)), strict=True))
+    optuna_sweeper._watch(Path("sweep"), late, Looks(0))
+    assert [(trial.asked, trial.attrs) for trial in late.values()] == [(1, {}), (1, {})], "they ended before"
 
 
 @pytest.mark.parametrize("pruner", ["median", "hyperband"])
 def test_a_search_with_a_pruner_ends_a_poor_trial(monkeypatch: pytest.MonkeyPatch, pruner: str) -> None:
     monkeypatch.setattr(optuna_sweeper, "WATCH_S", 0.01)
+    # From the study's name and a trial's number Hyperband draws with which other trials this one is compared.
+    monkeypatch.setattr(optuna_sweeper, "identity", lambda *given: "b")
     given = ["agent.gamma=interval(0,1)", "hydra.sweeper.n_trials=7", f"hydra.sweeper.pruner={pruner}"]
     assert run(sweep_tasks.evaluate_as, *OPTUNA, *given, "hydra.sweeper.direction=maximize") == 0
     with closing(sqlite3.connect("sweep/optuna.db")) as connection:

@@ -279,7 +279,8 @@ def _watch(sweep_dir: Path, trials: Mapping[tuple[str, ...], Trial], has_ended: 
             for step, score in scores.items():
                 trial.report(score, step)
                 reported[overrides] = step
-            if scores and not is_last and trial.should_prune():
+            # A pruner also remembers what it was asked about, with which it compares others.
+            if scores and trial.should_prune() and not is_last:
                 trial.set_user_attr("pruned", True)
                 (directory / STOP).touch()
 
