@@ -20,7 +20,7 @@ ALGORITHMS: Final[dict[str, tuple[str, ...]]] = {
 }
 """The learning algorithms by the names of conf/agent, and the packages that they need."""
 
-FITNESSES: Final = ("fair_power", "held_power", "reward")
+FITNESSES: Final = ("fair_power", "held_power", "careful_power", "reward")
 """What the outcome of an episode can be measured by."""
 
 YARDSTICKS: Final = ("constants",)
@@ -128,7 +128,9 @@ class FitnessConfig:
         if self.relative_to is not None:
             check_name("agent.relative_to", self.relative_to, YARDSTICKS)
             if self.fitness == "reward":
-                raise ValueError("agent.relative_to needs a fitness that is never below 0: fair_power or held_power")
+                raise ValueError(
+                    "agent.relative_to needs a fitness that is never below 0: fair_power, held_power or careful_power"
+                )
         keep_integers(self, "constants", prefix="agent.", at_least=2)
         if self.action_range is not None:
             object.__setattr__(self, "action_range", _range("agent.action_range", self.action_range))
