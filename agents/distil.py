@@ -12,9 +12,9 @@ There are two teachers, one after the other:
 * constant actions (`bbrgym.agents.constants`). All rounds are in the same scenarios. In the first a random constant
   drives the flows of a scenario, since a student that knows nothing stays where it starts.
 * the student itself with something added to all of its actions, in new scenarios in each round. What is better than the
-  student is learned, so that each round improves it: policy iteration, with the table in the place of a critic. The
-  n-th of these rounds keeps 1 / sqrt(n) of what it changed, since a part of it is about its own scenarios alone
-  (averages of weights, as Izmailov et al. 2018, arXiv:1803.05407).
+  student is learned, so that each round improves it: policy iteration, with the table in the place of a critic. A
+  part of what a round changes is about its own scenarios alone, so the agent is the mean of the students after the last
+  half of these rounds (averages of weights, as Izmailov et al. 2018, arXiv:1803.05407).
 
 The actions of a round have a slow noise, the same for all flows of a link, from which the student learns to return.
 
@@ -76,9 +76,8 @@ _WEIGHTS, _ROLLOUT, _ORDER = range(10, 13)
 class Distillation(Learner):
     """See `bbrgym.agents.callbacks.Learner`. Decisions of the rounds are steps, which count as the round is learned.
 
-    Everything random follows from the seed, the number of the round and of the epoch. A checkpoint has the student, as
-    it is and as the round began, its optimiser, and the policies that drove the rounds, with which `learn` repeats
-    their rollouts after `restore`.
+    Everything random follows from the seed, the number of the round and of the epoch. A checkpoint has the student, its
+    optimiser, and the policies that drove the rounds, with which `learn` repeats their rollouts after `restore`.
     """
 
     steps = 0
@@ -94,7 +93,6 @@ class Distillation(Learner):
             torch.manual_seed(int(self._rng(_WEIGHTS).integers(2**62)))
             self._student = policy_with_memory(inputs, config.units, has_skip=config.has_skip)
         self._optimiser = self._make_optimiser()
-        self._begin = self._weights()  # with which the round begins
         self._inputs: tuple[Array, Array] | None = None  # mean and scale
         self._round = self._epoch = 0  # that come next
         self._drivers: list[Network | None] = []  # the policies of the rounds; None is random constants
@@ -122,19 +120,19 @@ class Distillation(Learner):
         callbacks.on_training_end(self)
 
     def agent(self) -> Agent:
-        """Return the student."""
-        return Agent(self._spec, self._network())
+        """Return the student; after improvements the mean of the students after the last half of them."""
+        return Agent(self._spec, self._mean())
 
     def objective(self) -> dict[str, float]:
         """See `Learner`: in fresh scenarios, so that the best round is kept."""
-        return objective(self._spec, self._config, self._network())
+        return objective(self._spec, self._config, self._mean())
 
     def restart(self, seed: int, state: TrainingState) -> None:
         """Do nothing: every round and every epoch starts from its own seed."""
 
     def save(self, folder: Path) -> dict[str, Any]:
         """See `Restorable`."""
-        torch.save([self._student.state_dict(), self._optimiser.state_dict(), self._begin], folder / "student.pt")
+        torch.save([self._student.state_dict(), self._optimiser.state_dict()], folder / "student.pt")
         mean, scale = self._inputs or _no_inputs(self._spec)
         arrays = {"mean": mean, "scale": scale}
         for index, driver in enumerate(self._drivers):
@@ -150,7 +148,7 @@ class Distillation(Learner):
 
     def restore(self, folder: Path, description: Mapping[str, Any]) -> None:
         """See `Restorable`."""
-        student, optimiser, self._begin = torch.load(folder / "student.pt", weights_only=True)
+        student, optimiser = torch.load(folder / "student.pt", weights_only=True)
         self._student.load_state_dict(student)
         self._optimiser = self._make_optimiser()
         self._optimiser.load_state_dict(optimiser)
@@ -185,7 +183,6 @@ class Distillation(Learner):
         if len(self._drivers) == number:
             self._drivers.append(self._network() if number else None)
             self._optimiser = self._make_optimiser()
-            self._begin = self._weights()
         improves = number >= self._config.rounds
         needed = [number] if improves else list(range(number + 1))
         self._lessons = {known: lesson for known, lesson in self._lessons.items() if known in needed}
@@ -295,8 +292,8 @@ class Distillation(Learner):
         config = self._config
         begin, end = self._steps_until(self._round), self._steps_until(self._round + 1)
         inputs = self._inputs or _no_inputs(self._spec)
-        number, is_on = self._round, True
-        while self._round == number and self.steps < total_steps and is_on:
+        is_on = True
+        while self._epoch < config.epochs and self.steps < total_steps and is_on:
             begin_s, losses = time.monotonic(), []
             for group in self._optimiser.param_groups:
                 group["lr"] = config.learning_rate * (1 - (1 - LAST_RATE) * self._epoch / max(config.epochs - 1, 1))
@@ -318,22 +315,10 @@ class Distillation(Learner):
                 "time/epoch": time.monotonic() - begin_s,
             }
             callbacks.log_metrics(metrics, self.steps)
-            if self._epoch == config.epochs:
-                self._end_round()
             is_on = callbacks.on_step(self.steps)
+        if self._epoch == config.epochs:
+            self._round, self._epoch = self._round + 1, 0
         return is_on
-
-    def _end_round(self) -> None:
-        """Go on to the next round, with a part of what an improvement changed."""
-        improvement = self._round - self._config.rounds + 1
-        if improvement > 0:
-            ends = self._weights()
-            kept = {name: torch.lerp(begin, ends[name], improvement**-0.5) for name, begin in self._begin.items()}
-            self._student.load_state_dict(kept)
-        self._round, self._epoch = self._round + 1, 0
-
-    def _weights(self) -> dict[str, torch.Tensor]:
-        return {name: value.detach().clone() for name, value in self._student.state_dict().items()}
 
     def _first_of(self, number: int) -> int:
         """Return the place in the bank of the first scenario of a round."""
@@ -378,6 +363,19 @@ class Distillation(Learner):
         with blaming(learning_rate=self._config.learning_rate):
             network = self._student.network()
             return network if self._inputs is None else network.with_standardised_inputs(*self._inputs)
+
+    def _mean(self) -> Network:
+        """Return what `agent` describes."""
+        learned = self._round + (self._epoch == self._config.epochs)  # rounds, as a whole
+        after = range(self._config.rounds + 1, learned + 1)
+        drivers = dict(enumerate(self._drivers))  # the student after a round drives the next one
+        students = [drivers.get(rounds) or self._network() for rounds in after[len(after) // 2 :]]
+        if not students:
+            return self._network()
+        arrays = [student.to_arrays() for student in students]
+        mean = {name: np.mean([each[name] for each in arrays], axis=0, dtype=np.float64) for name in arrays[0]}
+        plain = {name: array.astype(np.float32) for name, array in mean.items()}
+        return Network.from_arrays(plain, students[-1].activation, students[-1].output)
 
     def _make_optimiser(self) -> torch.optim.Adam:
         return torch.optim.Adam(self._student.parameters(), self._config.learning_rate)

@@ -319,18 +319,23 @@ class TestTraining:
         assert (result.steps, result.is_complete) == (2 * ROUND, True)
         assert same(weights(tmp_path / "part"), weights(tmp_path / "through"))
 
-    @pytest.mark.parametrize(("number", "part"), [(0, 1.0), (1, 1.0), (2, 1.0), (5, 0.5)])
-    def test_an_improvement_keeps_a_smaller_part_than_the_last_one(self, number: int, part: float) -> None:
-        config = configure(agent={"improvements": 9})
-        agent = read_record(DistilConfig, "agent", config["agent"])
-        learner = Distillation(agent, EpisodeSpec.from_config(config), seed=3)
-        learner._round = number
-        began = learner.agent().network.layers[-1][0]
-        with torch.no_grad():
-            learner._student.out.weight += 1.0
-        learner._end_round()
-        assert learner._round == number + 1
-        np.testing.assert_allclose(learner.agent().network.layers[-1][0], began + part, rtol=1e-5)
+    def test_the_agent_is_the_mean_of_the_students_after_the_last_improvements(
+        self, tmp_path: Path
+    ) -> None:
+        def weights_after(improvements: int) -> dict[str, Any]:
+            folder = tmp_path / str(improvements)
+            learn(folder, agent={"rounds": 1, "improvements": improvements})
+            return load_agent(folder / "final").network.to_arrays()
+
+        one, two, three, _ = map(weights_after, (1, 2, 3, 4))
+        with np.load(sorted((tmp_path / "4" / "checkpoints").iterdir())[-1] / "rounds.npz") as rounds:
+            # The student after an improvement drives the next one.
+            students = [{name: rounds[f"{number}/{name}"] for name in one} for number in (2, 3, 4)]
+        assert same(one, students[0])
+        assert same(two, students[1])
+        for name, mean in three.items():
+            np.testing.assert_allclose(mean, (students[1][name] + students[2][name]) / 2, rtol=1e-6, atol=1e-7)
+        assert not same(three, students[2])
 
     @pytest.mark.parametrize("duration_s", [3, {"choice": [2, 3, 4]}])
     def test_its_steps_are_the_decisions_in_the_scenarios_of_all_rounds(self, duration_s: Any) -> None:
