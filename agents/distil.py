@@ -373,9 +373,9 @@ class Distillation(Learner):
         if not students:
             return self._network()
         arrays = [student.to_arrays() for student in students]
-        mean = {name: np.mean([each[name] for each in arrays], axis=0, dtype=np.float64) for name in arrays[0]}
-        plain = {name: array.astype(np.float32) for name, array in mean.items()}
-        return Network.from_arrays(plain, students[-1].activation, students[-1].output)
+        stacked = {name: np.stack([each[name] for each in arrays]) for name in arrays[0]}
+        mean = {name: np.asarray(each.mean(axis=0, dtype=np.float64), np.float32) for name, each in stacked.items()}
+        return Network.from_arrays(mean, students[-1].activation, students[-1].output)
 
     def _make_optimiser(self) -> torch.optim.Adam:
         return torch.optim.Adam(self._student.parameters(), self._config.learning_rate)

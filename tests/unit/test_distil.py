@@ -319,9 +319,7 @@ class TestTraining:
         assert (result.steps, result.is_complete) == (2 * ROUND, True)
         assert same(weights(tmp_path / "part"), weights(tmp_path / "through"))
 
-    def test_the_agent_is_the_mean_of_the_students_after_the_last_improvements(
-        self, tmp_path: Path
-    ) -> None:
+    def test_the_agent_is_the_mean_of_the_students_after_the_last_improvements(self, tmp_path: Path) -> None:
         def weights_after(improvements: int) -> dict[str, Any]:
             folder = tmp_path / str(improvements)
             learn(folder, agent={"rounds": 1, "improvements": improvements})
