@@ -128,9 +128,8 @@ class FitnessConfig:
         if self.relative_to is not None:
             check_name("agent.relative_to", self.relative_to, YARDSTICKS)
             if self.fitness == "reward":
-                raise ValueError(
-                    "agent.relative_to needs a fitness that is never below 0: fair_power, held_power or careful_power"
-                )
+                good = ", ".join(name for name in FITNESSES if name != "reward")
+                raise ValueError(f"agent.relative_to needs a fitness that is never below 0: {good}")
         keep_integers(self, "constants", prefix="agent.", at_least=2)
         if self.action_range is not None:
             object.__setattr__(self, "action_range", _range("agent.action_range", self.action_range))

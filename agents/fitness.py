@@ -361,7 +361,7 @@ class _HeldPowerMeter(_FairPowerMeter):
 class _CarefulPowerMeter(_FairPowerMeter):
     """Fair power times the fraction of the agents' packets that were not sent again.
 
-    What is lost costs the link where the loss happens nothing that fair power counts, but all links before it.
+    Fair power does not count a lost packet, which has used all links before the one that dropped it.
     """
 
     def _judge(self, index: int, run: Sharing) -> float:
