@@ -41,7 +41,7 @@ test: setup
 test-all: setup
 	$(BIN)/python -m pytest -m ''
 
-check: setup $(VENV)/.docs
+check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -58,12 +58,8 @@ check: setup $(VENV)/.docs
 
 # The documentation site, in build/docs/site; any bad link is an error. ARGS=--quick: without
 # pictures of ids, and notebooks do not run; half a minute.
-docs: $(VENV)/.docs
+docs: setup
 	PYTHONPATH=. $(BIN)/python docs/site/build.py $(ARGS)
-
-$(VENV)/.docs: $(SETUP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs
-	touch $@
 
 # CONTRIBUTING.md's example of a new algorithm, in a clean copy.
 recipe: setup
