@@ -20,7 +20,7 @@ ALGORITHMS: Final[dict[str, tuple[str, ...]]] = {
 }
 """The learning algorithms by the names of conf/agent, and the packages that they need."""
 
-FITNESSES: Final = ("fair_power", "held_power", "careful_power", "reward")
+FITNESSES: Final = ("fair_power", "held_power", "reward")
 """What the outcome of an episode can be measured by."""
 
 YARDSTICKS: Final = ("constants",)

@@ -141,7 +141,7 @@ class CandidateRuns(Runs):
     def _make_meter(self, scenarios: Sequence[Scenario], repeats: int) -> _Meter:
         if self._config.fitness == "reward":
             return _RewardMeter(scenarios, repeats, self._spec, self._windows)
-        meter = _METERS[self._config.fitness]
+        meter = _HeldPowerMeter if self._config.fitness == "held_power" else _FairPowerMeter
         repeated = [one for one in scenarios for _ in range(repeats)]
         if self._windows == 1:
             return meter(repeated, self._config.warmup)
@@ -328,7 +328,6 @@ class _FairPowerMeter(SharingMeter):
 
     def __init__(self, scenarios: Sequence[Scenario], warmup: float, until: float = 1.0) -> None:
         super().__init__(scenarios, warmup, until)
-        self._scenarios = scenarios
         weights = {scenario: delay_weight(scenario) for scenario in dict.fromkeys(scenarios)}
         self._delay_weights = [weights[scenario] for scenario in scenarios]
 
@@ -356,25 +355,6 @@ class _HeldPowerMeter(_FairPowerMeter):
 
     def _judge(self, index: int, run: Sharing) -> float:
         return super()._judge(index, run) * float(run.shares[self._agents[index]].min(initial=1.0))
-
-
-class _CarefulPowerMeter(_FairPowerMeter):
-    """Fair power times the fraction of the agents' packets that were not sent again.
-
-    Fair power does not count a lost packet, which has used all links before the one that dropped it.
-    """
-
-    def _judge(self, index: int, run: Sharing) -> float:
-        agents = list(self._scenarios[index].agent_flows)
-        sent, again = self._sent[index, agents].sum(), self._retransmitted[index, agents].sum()
-        return super()._judge(index, run) * max(0.0, 1.0 - float(again / max(sent, 1.0)))
-
-
-_METERS: Final = {
-    "fair_power": _FairPowerMeter,
-    "held_power": _HeldPowerMeter,
-    "careful_power": _CarefulPowerMeter,
-}
 
 
 class _Windows(_Meter):

@@ -3,7 +3,7 @@
 It is the last agent of the training, or the one in a subfolder, as `RUN/best`. This writes agents/reference and the
 table of its card, docs/policy.md. Both say which trainings lead to it: one may begin with the policy of another
 (`agent.tunes`). It also draws the learning curves of all trainings like these in a folder into
-docs/results/learned/curves.png, and prints what the page says of them.
+docs/results/learned/curves.png, and keeps where they end, which the page of the policy says.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CARD: Final = page.RESULTS.parent / "policy.md"
 LICENCE: Final = "MIT"
 """Of the reference, as of everything here."""
 RECORD: Final = "mlflow.json"
-"""The file of the reference that has its trainings."""
+"""The file of the reference that has its trainings, and as `starts` where others like them end."""
 EXPERIMENT: Final = "experiment="
 SAID_OTHERWISE: Final = ("seed", "agent.tunes")
 INCIDENTAL: Final = ("name", "output_dir", "directory", "agent.executor", "train.resume", "tracking", "hydra")
@@ -262,11 +262,14 @@ def _names(runs: Sequence[Path]) -> list[str]:
     return [str(_record(run)["params"].get("name")) for run in runs]
 
 
-def ends(runs: Mapping[int, Sequence[Path]]) -> str:
-    """Return what the page says of the trainings."""
-    last = [list(_logged(of_seed[-1], POWER).values())[-1] for of_seed in runs.values()]
-    said = ", ".join(f"{power:.3f}" for power in last)
-    return f"Trainings from {len(runs)} random starts end at a fair power of {said} in their evaluations."
+def ends(runs: Mapping[int, Sequence[Path]]) -> list[dict[str, float]]:
+    """Return for each seed the fair power of the last evaluation, and the processor minutes if they are known."""
+    found = []
+    for seed, of_seed in runs.items():
+        spent_s = [list(_logged(run, PROCESSOR).values())[-1:] for run in of_seed]
+        minutes = {"processor_minutes": round(sum(each[0] for each in spent_s) / 60, 1)} if all(spent_s) else {}
+        found.append({"seed": seed, "fair_power": list(_logged(of_seed[-1], POWER).values())[-1], **minutes})
+    return found
 
 
 @styled
@@ -305,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = options.run.parent if options.run.name in FOLDERS else options.run
     if runs := alike(run, options.runs):
         page.write_figure(curves(runs), page.RESULTS / "learned.md", "curves")
-        print(ends(runs))
+        write_json(REFERENCE / RECORD, {**read_object(REFERENCE / RECORD), "starts": ends(runs)})
     return 0
 
 

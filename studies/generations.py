@@ -2,8 +2,9 @@
 
 RUN is the folder of a training with agent=cma. Its newest checkpoint has the fitness of all candidates, with which the
 search is repeated without its episodes. The policy of a generation is the mean of the distribution after it, in
-FOLDER/00, FOLDER/01 and so on. Those of the atlas, conf/atlas/search, are of `bbrgym train experiment=reference` with
-agent.net_arch=[], agent.population=16, agent.scenarios=12 and train.total_steps=14000000.
+FOLDER/00, FOLDER/01 and so on. Those of the atlas, conf/atlas/search, are of `bbrgym train
+experiment=recogniser_task agent=cma scenario=families` with the features of their agent.json, agent.population=16,
+agent.scenarios=12 and train.total_steps=14000000.
 """
 
 from __future__ import annotations

@@ -29,7 +29,9 @@ from bbrgym.envs.observation import Observation
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import Sharing
 from bbrgym.envs.trace import Policy, simulate
+from bbrgym.files import read_object
 from studies import page, reading
+from studies.adopt import RECORD
 from studies.reading import ALL, COPIES, LEAVES, LINEAR, SIZES, TREE, Copy, Values
 
 COUNT: Final = 96
@@ -39,8 +41,14 @@ READ: Final = 48
 WARMUP: Final = 0.4
 """As in the search: fraction of an episode that is not measured."""
 CHOOSES, JUDGES = 20_270_101, 20_270_102
-ROLES: Final = {"chooses": CHOOSES, "judges": JUDGES}
-"""Seeds of the draws; those of trainings are small."""
+FIRST, SECOND = "families", "families_v2"
+ROLES: Final = {
+    "chooses": (FIRST, CHOOSES),
+    "judges": (FIRST, JUDGES),
+    "chooses wider": (SECOND, 20_270_103),
+    "judges wider": (SECOND, 20_270_104),
+}
+"""The distribution and the seed of each draw; seeds of trainings are small."""
 PACKETS: Final = (1.4, 2.0, 3.0, 4.0, 6.0, 9.0, 13.0, 20.0, 30.0, 50.0)
 """The grid of constant backlogs."""
 PUBLISHED: Final = tuple(name for name in registry.controllers() if name not in registry.OURS)
@@ -67,6 +75,15 @@ FAMILIES: Final = {
 """Kinds of scenarios by the largest number of flows."""
 UNEVEN: Final = "jitter, ACKs that leave together"
 MOVING: Final = "paths that change"
+CHANGING, LOSSY, CROWD, FAST, PLAIN = (
+    "rates that change",
+    "losses, policers",
+    "five to ten flows",
+    "fast links",
+    "others",
+)
+WIDER: Final = (PLAIN, CROWD, FAST, UNEVEN, MOVING, CHANGING, LOSSY)
+"""Kinds of scenarios of `families_v2`."""
 
 Powers = npt.NDArray[np.float64]
 
@@ -127,12 +144,14 @@ def jobs() -> Sequence[Job]:
     constants = {constant(packets): fixed(packets) for packets in PACKETS}
     drivers = {name: {"driver": name} for name in (IN_PYTHON, *COPIES)}
     judged = {**constants, **competitors(), **drivers}
-    return [*runs("chooses", constants), *runs("judges", judged), Reading(), Behaviour()]
+    wider = [*runs("chooses wider", constants), *runs("judges wider", {**constants, **competitors()})]
+    return [*runs("chooses", constants), *runs("judges", judged), *wider, Reading(), Behaviour()]
 
 
 def runs(role: str, flows: Mapping[str, Mapping[str, Any]]) -> list[FairPower]:
     """Return the runs of flows, by the names of what they run, in the scenarios of one of `ROLES`."""
-    scenarios = list(enumerate(draw(ROLES[role], COUNT), start=1))
+    distribution, seed = ROLES[role]
+    scenarios = list(enumerate(draw(seed, COUNT, distribution), start=1))
     return [
         FairPower(f"{role}/{name}/{number}", scenario, flow, seed=number)
         for name, flow in flows.items()
@@ -205,10 +224,10 @@ def _copies() -> dict[str, Copy]:
 
 
 @cache
-def draw(seed: int, count: int) -> Sequence[Scenario]:
-    """Return scenarios of the distribution in which the reference was evolved."""
-    families, rng = Distribution.of("families"), np.random.default_rng(seed)
-    return tuple(families.sample(rng) for _ in range(count))
+def draw(seed: int, count: int, distribution: str = FIRST) -> Sequence[Scenario]:
+    """Return scenarios of a distribution of conf/scenario."""
+    drawn, rng = Distribution.of(distribution), np.random.default_rng(seed)
+    return tuple(drawn.sample(rng) for _ in range(count))
 
 
 def competitors() -> dict[str, dict[str, Any]]:
@@ -240,10 +259,16 @@ def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, ob
         rows = [results[f"{role}/{name}/{number}"][0] for number in range(1, COUNT + 1)]
         return np.array([row["fair_power"] for row in rows])
 
-    best = best_constant({packets: float(powers("chooses", constant(packets)).mean()) for packets in PACKETS})
-    constants = {packets: powers("judges", constant(packets)) for packets in PACKETS}
-    found = {name: powers("judges", name) for name in competitors()}
-    found |= {constant(best): constants[best], ORACLE: np.max(list(constants.values()), axis=0)}
+    def compared(chooses: str, judges: str) -> tuple[dict[str, Powers], str]:
+        """Return the fair powers by competitor, and the name of the constant."""
+        best = best_constant({packets: float(powers(chooses, constant(packets)).mean()) for packets in PACKETS})
+        constants = {packets: powers(judges, constant(packets)) for packets in PACKETS}
+        found = {name: powers(judges, name) for name in competitors()}
+        found |= {constant(best): constants[best], ORACLE: np.max(list(constants.values()), axis=0)}
+        return found, constant(best)
+
+    found, best = compared("chooses", "judges")
+    wider, best_wider = compared("chooses wider", "judges wider")
     policy, highest = found[POLICY], best_of(found)
     copies = {row["copy"]: row for row in results[Reading().name]}
     means = {name: float(powers("judges", name).mean()) for name in (IN_PYTHON, *COPIES)}
@@ -251,10 +276,16 @@ def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, ob
     return {
         "scenarios": COUNT,
         "best": int((policy >= highest).sum()),
-        "above_constant": int((policy > found[constant(best)]).sum()),
+        "above_constant": int((policy > found[best]).sum()),
         "above_hand_made": int((policy > found[HAND_MADE]).sum()),
         "worst": f"{policy.min():.2f}",
-        "comparison": comparison(found, constant(best)),
+        "comparison": comparison(
+            found, best, [family(one) for one in draw(JUDGES, COUNT)], [*FAMILIES, UNEVEN, MOVING]
+        ),
+        "wider": comparison(
+            wider, best_wider, [kind(one) for one in draw(ROLES["judges wider"][1], COUNT, SECOND)], WIDER
+        ),
+        "starts": starts_text(read_object(REFERENCE / RECORD).get("starts", [])),
         "small_weights": sum(array.size for array in read_policy(SMALL_FOLDER).network.to_arrays().values()),
         "decisions": int(copies[ALL]["decisions"]),
         "read": READ,
@@ -269,6 +300,14 @@ def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, ob
     }
 
 
+def starts_text(starts: Sequence[Mapping[str, float]]) -> str:
+    """Return where trainings of the policy end that begin with different random weights (`studies.adopt`)."""
+    powers = ", ".join(f"{start['fair_power']:.3f}" for start in starts)
+    minutes = [start["processor_minutes"] for start in starts if "processor_minutes" in start]
+    spent = f", after {min(minutes):.0f} to {max(minutes):.0f} processor minutes" if minutes else ""
+    return f"Trainings from {len(starts)} random starts end at a fair power of {powers} in their evaluations{spent}."
+
+
 def best_of(found: Mapping[str, Powers]) -> Powers:
     """Return the fair power of the best in each scenario; the oracle does not count."""
     highest: Powers = np.max([powers for name, powers in found.items() if name != ORACLE], axis=0)
@@ -281,10 +320,16 @@ def yardstick(found: Mapping[str, Powers]) -> Powers:
     return highest
 
 
-def comparison(found: Mapping[str, Powers], best: str) -> str:
-    """Return the table: one row per competitor, one column per kind of scenarios; `best` is the constant's name."""
-    families = np.array([family(scenario) for scenario in draw(JUDGES, COUNT)])
-    names = [*FAMILIES, UNEVEN, MOVING]
+def comparison(found: Mapping[str, Powers], best: str, of_each: Sequence[str], names: Sequence[str]) -> str:
+    """Return the table: one row per competitor, one column per kind of scenarios.
+
+    Args:
+        found: the fair power of each competitor in each scenario.
+        best: the constant's name.
+        of_each: the kind of each scenario.
+        names: of all kinds.
+    """
+    families = np.array(of_each)
     published = max(PUBLISHED, key=lambda name: float(found[name].mean()))
     highest, of_all, rows = best_of(found), yardstick(found), []
     simple = [HAND_MADE, RULE, SMALL, best, ORACLE, YARDSTICK]
@@ -321,6 +366,22 @@ def family(scenario: Scenario) -> str:
     if any(flow.rtt_schedule for flow in flows):
         return MOVING
     return next(name for name, most in FAMILIES.items() if len(flows) <= most)
+
+
+def kind(scenario: Scenario) -> str:
+    """Return the name of the kind of a scenario of `families_v2`."""
+    flows = [flow for flow in scenario.flows if flow.stop_s is None or flow.stop_s > 1.0]
+    if scenario.rate_schedule:
+        return CHANGING
+    if scenario.policer_mbps or scenario.loss not in (0.0, 0.0001, 0.001, 0.01):
+        return LOSSY
+    if any(flow.rtt_schedule for flow in flows):
+        return MOVING
+    if any(flow.jitter_ms > 0.5 or flow.ack_aggregation_ms > 0 for flow in flows):
+        return UNEVEN
+    if scenario.duration_s < 15.0:
+        return FAST
+    return CROWD if len(flows) > FAMILIES["two to four flows"] else PLAIN
 
 
 def copies_table(copies: Mapping[str, Mapping[str, Any]], means: Mapping[str, float]) -> str:

@@ -19,8 +19,8 @@ from typing import Any, Final
 import numpy as np
 
 from bbrgym.agents.policy import load_agent
-from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark.code import code_hash
+from bbrgym.benchmark.experiments import compose_experiment
 from bbrgym.benchmark.ledger import Rows
 from studies import page
 from studies.learned import (
@@ -39,11 +39,14 @@ from studies.learned import (
 )
 
 RUNS: Final = Path("runs/learners")
+TASK: Final = "recogniser_task"
+"""The experiment that has the features and actions of the reference."""
 LEARNERS: Final = {
     "cma, linear": ["agent=cma"],
     "cma, 8 tanh": ["agent=cma", "agent.population=24", "agent.net_arch=[8]"],
     "ppo": ["agent=ppo"],
     "sac": ["agent=sac"],
+    "distil": ["agent=distil"],
 }
 """Overrides of each learner's defaults."""
 MINUTES: Final = (2, 10)
@@ -67,7 +70,7 @@ class Training:
     @property
     def code(self) -> str:
         """The hash of what decides its result."""
-        return code_hash("native", also=json.dumps([settings(self), judges(), WARMUP]))
+        return code_hash("native", also=json.dumps([settings(self), task(), judges(), WARMUP]))
 
     @property
     def path(self) -> Path:
@@ -132,23 +135,20 @@ def mean_power(cases: Sequence[FairPower]) -> float:
 
 def settings(job: Training) -> list[str]:
     """Return the overrides of a training, but for its seed and its folder."""
-    spec = reference_config()
-    observation, action = spec["observation"], spec["action"]
     return [
-        *LEARNERS[job.learner],
+        f"experiment={TASK}",
         "scenario=families",
-        f"observation.features=[{','.join(observation['features'])}]",
-        f"observation.history={observation['history']}",
-        *(f"action.{name}={value}" for name, value in action.items()),
+        *LEARNERS[job.learner],
         *(f"train.{name}={NEVER}" for name in ("total_steps", "eval_every", "checkpoint_every")),
         f"train.max_minutes={job.minutes}",
     ]
 
 
 @cache
-def reference_config() -> Mapping[str, Any]:
-    """Return the environment of the reference."""
-    return load_agent(REFERENCE).spec.to_config()
+def task() -> Sequence[Any]:
+    """Return what all learners observe and do, as plain types."""
+    composed = compose_experiment(TASK)
+    return [composed["observation"], composed["action"]]
 
 
 @cache

@@ -1,24 +1,29 @@
 """Train as a newcomer does: what does the first training reach?
 
 Plain Stable-Baselines3, its default hyper-parameters, one environment of `gymnasium.make`, no wrapper: PPO and SAC on
-each id with one agent. All are judged by the mean reward per step in the same episodes, as what is simple is in
-`studies.ids`.
+each id with one agent. Beside them the search of `bbrgym train agent=cma` for the reward, with its default settings.
+All are judged by the mean reward per step in the same episodes, as what is simple is in `studies.ids`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import gymnasium
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from rich.console import Console
 
+from bbrgym.agents.policy import load_agent
+from bbrgym.agents.train import train
 from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.style import COLOURS, panels, styled
@@ -27,8 +32,10 @@ from studies.ids import EPISODES, FIRST_EPISODE, Simple, environment, judge, sho
 from studies.ids import ids as every_id
 from studies.study import Study
 
-STEPS: Final = {"ppo": 200_000, "sac": 50_000}
+STEPS: Final = {"ppo": 200_000, "sac": 50_000, "cma": 3_000_000}
 """Steps of a training of each learner."""
+DRAWN: Final = ("ppo", "sac")
+"""Learners with learning curves."""
 EVALUATIONS: Final = 8
 """Points of a learning curve, besides the one before the training."""
 SEEDS: Final = (1, 2, 3, 4, 5)
@@ -40,7 +47,7 @@ class Training:
 
     Attributes:
         id: of the environment.
-        learner: `ppo` or `sac`.
+        learner: of `STEPS`.
         seed: of the training.
     """
 
@@ -62,7 +69,7 @@ class Training:
     @property
     def cost(self) -> float:
         """About how long it takes, in episodes."""
-        return {"ppo": 1000.0, "sac": 4000.0}[self.learner]
+        return {"ppo": 1000.0, "sac": 4000.0, "cma": 500.0}[self.learner]
 
 
 def ids() -> list[str]:
@@ -80,8 +87,10 @@ def jobs() -> list[Training]:
 
 
 def work(job: Training) -> Rows:
-    """Train as a newcomer does, and return the learning curve."""
+    """Train as a newcomer does, and return the learning curve; of a search, its end."""
     os.environ["OMP_NUM_THREADS"] = "1"
+    if job.learner == "cma":
+        return [searched(job)]
     # Here, because it takes seconds.
     import stable_baselines3
     import torch
@@ -100,6 +109,23 @@ def work(job: Training) -> Rows:
         curve.append(judged())
     env.close()
     return curve
+
+
+def searched(job: Training) -> dict[str, Any]:
+    """Return what the last agent of a search for the reward reaches, with its default settings."""
+    steps = STEPS[job.learner]
+    config = {
+        **json.loads(environment(job.id)),
+        "agent": {"algorithm": "cma", "fitness": "reward"},
+        "seed": job.seed,
+        "train": {"total_steps": steps, "eval_every": steps, "eval_episodes": 1, "checkpoint_every": steps},
+        "tracking": {"backend": "none"},
+    }
+    with tempfile.TemporaryDirectory(prefix="bbrgym-") as folder:
+        train(config, Path(folder) / "run", Console(quiet=True))
+        agent = load_agent(Path(folder) / "run" / "final")
+    reward = judge(job.id, lambda seen: agent.predict(seen[np.newaxis])[0])
+    return {"decisions": agent.training["steps"], "reward": reward}
 
 
 def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
@@ -138,7 +164,7 @@ def curves(baselines: Mapping[str, Simple], results: Mapping[Training, Rows]) ->
     named: dict[str, Line2D] = {}
     for axes, (id, reached) in zip(grid, baselines.items(), strict=True):
         axes.set(title=short(id).removesuffix("-v1"), xlabel="thousand steps")
-        for colour, learner in zip(COLOURS, STEPS, strict=False):
+        for colour, learner in zip(COLOURS, DRAWN, strict=False):
             for job, rows in results.items():
                 if (job.id, job.learner) == (id, learner):
                     steps, rewards = np.array([(row["decisions"], row["reward"]) for row in rows]).T

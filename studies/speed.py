@@ -8,7 +8,6 @@ about another: compare the ratios, and the values of ns3-gym on the same kind of
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import math
 import os
@@ -35,9 +34,8 @@ from bbrgym import Rows as EngineRows
 from bbrgym._testing import policy_time_ns
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.provenance import source_tags
-from bbrgym.baselines.policy_file import REFERENCE, Array, Network, StoredPolicy, policy_bytes, read_policy
+from bbrgym.baselines.policy_file import REFERENCE, policy_bytes, read_policy
 from bbrgym.benchmark.code import code_hash, version_of
-from bbrgym.benchmark.experiments import compose_experiment
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.cores import available_cores
@@ -125,7 +123,7 @@ VECTOR: Final = f"Steps per second of {VECTOR_SIZE} environments in native (12 M
 RESETS: Final = "Resets in ms"
 POLICY: Final = "A decision of a policy in an engine, from columns to gains"
 SHIPPED: Final = "shipped policy"
-RECOGNISER: Final = "experiment=recogniser: an LSTM with a skip"
+SMALL: Final = "agents/linear, 7 features and no memory"
 EFFICIENCY: Final = "A benchmark of native runs on several workers"
 
 
@@ -163,8 +161,8 @@ class SpeedRun:
     @property
     def code(self) -> str:
         """The hash of the engines and the policies that are measured."""
-        recognises = hashlib.sha256(recogniser(1)).hexdigest()
-        return code_hash("native", "ns3", also=read_policy(REFERENCE).content_hash + recognises)
+        policies = (REFERENCE, REFERENCE.with_name("linear"))
+        return code_hash("native", "ns3", also="".join(read_policy(folder).content_hash for folder in policies))
 
 
 def jobs() -> list[SpeedRun]:
@@ -276,8 +274,8 @@ def measurements(effort: Effort, executors: Sequence[str]) -> list[Measurement]:
 
 
 def measure_policy(effort: Effort, seed: int) -> Samples:
-    """Measure what each decision costs a flow of algorithm `policy`: with the shipped policy, and with a memory."""
-    policies = {SHIPPED: policy_bytes(None), RECOGNISER: recogniser(seed)}
+    """Measure what each decision costs a flow of algorithm `policy`: with the shipped policy, and with a small one."""
+    policies = {SHIPPED: policy_bytes(None), SMALL: policy_bytes(REFERENCE.with_name("linear"))}
     for policy in policies.values():
         policy_time_ns(policy, 1_000)
     turns = _repeat(
@@ -291,21 +289,6 @@ def measure_policy(effort: Effort, seed: int) -> Samples:
             cell(f"relative to the {SHIPPED}"): [turn[row] / turn[SHIPPED] for turn in turns],
         }
     return samples
-
-
-def recogniser(seed: int) -> bytes:
-    """Return a policy of the form that `experiment=recogniser` trains, with weights that are drawn."""
-    config = compose_experiment("recogniser")
-    spec = EpisodeSpec.from_config({**config, "scenario": {"flows": [{"algorithm": "agent"}]}})
-    units, inputs = config["agent"]["units"], int(np.prod(spec.observation.space.shape))
-    rng = np.random.default_rng(seed)
-
-    def draw(*shape: int) -> Array:
-        return rng.normal(0.0, 0.1, shape).astype(np.float32)
-
-    lstm = draw(4 * units, inputs), draw(4 * units, units), draw(4 * units)
-    network = Network(((draw(2, units), draw(2)),), (lstm,), skip=draw(2, inputs))
-    return StoredPolicy(spec.to_config(), network).to_bytes()
 
 
 def measure_flows(effort: Effort, seed: int) -> Samples:

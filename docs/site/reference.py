@@ -301,7 +301,8 @@ def _reached(id: str, is_quick: bool, folder: Path) -> list[str]:
     shown = [[who, f"{reward:.3f}", what] for who, reward, what in rows if np.isfinite(reward)]
     parts = [
         "The mean reward per step in the same six episodes ([all ids](../results/ids.md)); 0 is the best there is. "
-        "The trainings are Stable-Baselines3's with its default settings ([newcomer](../results/newcomer.md)).",
+        "`ppo` and `sac` are Stable-Baselines3's with default settings, `cma` is `bbrgym train agent=cma "
+        "agent.fitness=reward` ([newcomer](../results/newcomer.md)).",
         table(["who drives", "reward", "which, or worst and best seed"], shown, [1]),
     ]
     if trainings:
@@ -320,7 +321,7 @@ def _curves(simple: ids.Simple, trainings: Mapping[newcomer.Training, Any]) -> F
     figure = empty_figure(2.8)
     axes = figure.subplots()
     seen: set[str] = set()
-    for colour, learner in zip(COLOURS, newcomer.STEPS, strict=False):
+    for colour, learner in zip(COLOURS, newcomer.DRAWN, strict=False):
         for job, rows in trainings.items():
             if job.learner == learner:
                 steps, rewards = np.array([(row["decisions"], row["reward"]) for row in rows]).T
@@ -332,7 +333,7 @@ def _curves(simple: ids.Simple, trainings: Mapping[newcomer.Training, Any]) -> F
         f"constant {simple.constant[1]}": (simple.constant[0], "#666666"),
         simple.algorithm[1]: (simple.algorithm[0], "#882255"),
     }
-    end = max(newcomer.STEPS.values()) / 1000
+    end = max(newcomer.STEPS[learner] for learner in newcomer.DRAWN) / 1000
     for name, (reward, colour) in lines.items():
         axes.plot([0, end], [reward, reward], "--", color=colour, linewidth=1.0, label=name)
     axes.set(xlabel="thousand steps", ylabel="mean reward per step", xlim=(0, end))

@@ -64,8 +64,8 @@ def test_the_record_of_a_reference_has_all_trainings_that_lead_to_it_and_no_fold
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     runs = tmp_path / "runs"
     student = learn(runs / "student", "recogniser", DISTIL, seed=7)
-    tuned = learn(runs / "tuned", "recogniser_tuned", SEARCH, tunes=student)
-    again = learn(runs / "again", "recogniser_tuned", SEARCH, tunes=tuned / "final", seed=4)
+    tuned = learn(runs / "tuned", "preferences", SEARCH, tunes=student)
+    again = learn(runs / "again", "preferences", SEARCH, tunes=tuned / "final", seed=4)
     reference = tmp_path / "reference"
     adopt(again, reference, card)
     texts = [(reference / name).read_text() for name in ("mlflow.json", "agent.json")] + [card.read_text()]
@@ -75,8 +75,8 @@ def test_the_record_of_a_reference_has_all_trainings_that_lead_to_it_and_no_fold
     settings = "train.total_steps=80 train.eval_every=80 train.eval_episodes=1 train.checkpoint_every=80"
     assert [training["command"] for training in found] == [
         f"bbrgym train experiment=recogniser {settings} seed=7",
-        f"bbrgym train experiment=recogniser_tuned {settings} seed=3 agent.tunes=RUN/best",
-        f"bbrgym train experiment=recogniser_tuned {settings} seed=4 agent.tunes=RUN/final",
+        f"bbrgym train experiment=preferences {settings} seed=3 agent.tunes=RUN/best",
+        f"bbrgym train experiment=preferences {settings} seed=4 agent.tunes=RUN/final",
     ]
     assert [training["seed"] for training in found] == [7, 3, 4]
     steps = [read_policy(run / "final").training["steps"] for run in (student, tuned, again)]
@@ -97,7 +97,9 @@ def test_the_record_of_a_reference_has_all_trainings_that_lead_to_it_and_no_fold
     of_again = alike(again, runs)
     assert of_again == {4: [student, tuned, again]}
     powers = [metrics["eval/fair_power"] for run in of_again[4] for metrics in evaluations(run).values()]
-    assert f"from 1 random starts end at a fair power of {powers[-1]:.3f} " in ends(of_again)
+    assert ends(of_again) == [
+        {"seed": 4, "fair_power": powers[-1], "processor_minutes": pytest.approx(sum(spent_s) / 60, abs=0.06)}
+    ]
     (axes,) = curves(of_again).axes
     (line,) = axes.lines
     spent = list(line.get_xdata())
@@ -106,7 +108,7 @@ def test_the_record_of_a_reference_has_all_trainings_that_lead_to_it_and_no_fold
     assert spent[-1] == pytest.approx(sum(spent_s) / 60)
 
     # A reference can be tuned, too, and `best` can be adopted.
-    beyond = learn(tmp_path / "beyond", "recogniser_tuned", SEARCH, tunes=reference, seed=8)
+    beyond = learn(tmp_path / "beyond", "preferences", SEARCH, tunes=reference, seed=8)
     assert [training.command for training in trainings_to(beyond)[:-1]] == [each["command"] for each in found]
     adopt(beyond / "best", reference, card)
     record = json.loads((reference / "mlflow.json").read_text())
@@ -115,7 +117,7 @@ def test_the_record_of_a_reference_has_all_trainings_that_lead_to_it_and_no_fold
 
 
 def test_what_comes_after_in_other_scenarios_is_not_part_of_a_curve(tmp_path: Path) -> None:
-    first = learn(tmp_path / "first", "reference", SEARCH)
+    first = learn(tmp_path / "first", "recogniser", SEARCH)
     other = learn(tmp_path / "second", "preferences", SEARCH, tunes=first, scenario={**SCENARIO, "rate_mbps": 9})
     assert stages(other) == [first]
     assert alike(other, tmp_path) == {3: [first]}
@@ -146,7 +148,7 @@ def test_a_policy_of_an_unknown_training_cannot_be_what_the_reference_begins_wit
     make_agent(observation={"features": FEATURES}, action={"cwnd_scale": "packets"}).save(tmp_path / "alone")
     alone = read_policy(tmp_path / "alone")
     action = dict(alone.spec["action"])
-    run = learn(tmp_path / "run", "recogniser_tuned", SEARCH, tunes=tmp_path / "alone", action=action)
+    run = learn(tmp_path / "run", "preferences", SEARCH, tunes=tmp_path / "alone", action=action)
     with pytest.raises(ValueError, match="it is not known how that one was trained"):
         adopt(run, tmp_path / "reference", card)
     assert not (tmp_path / "reference").exists()

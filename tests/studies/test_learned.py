@@ -66,6 +66,23 @@ def test_the_hash_of_the_small_policy_is_of_its_weights_wherever_it_is(
     assert code_of_small() != there
 
 
+def test_a_scenario_has_the_kind_of_what_is_uncertain_in_it() -> None:
+    flow = Flow("agent")
+    absent = Flow("agent", stop_s=0.001)
+    one = Scenario(rate_mbps=5.0, duration_s=30.0, flows=(flow, absent, absent, absent, absent, absent))
+    kinds = {
+        learned.PLAIN: one,
+        learned.CROWD: replace(one, flows=(flow,) * 5),
+        learned.FAST: replace(one, duration_s=10.0),
+        learned.UNEVEN: replace(one, flows=(replace(flow, ack_aggregation_ms=3.0), absent)),
+        learned.MOVING: replace(one, flows=(replace(flow, rtt_schedule=((2.0, 70.0),)), absent)),
+        learned.CHANGING: replace(one, rate_schedule=((2.0, 7.0),)),
+        learned.LOSSY: replace(one, loss=0.02),
+    }
+    assert {name: learned.kind(scenario) for name, scenario in kinds.items()} == {name: name for name in kinds}
+    assert set(kinds) == set(learned.WIDER)
+
+
 def test_the_small_policy_drives_its_flows() -> None:
     flows = learned.competitors()
     powers = {name: learned.fair_power(SCENARIO, flows[name], 1) for name in (learned.POLICY, learned.SMALL)}
@@ -110,6 +127,8 @@ def test_the_page_compares_the_policy_with_what_is_simple(monkeypatch: pytest.Mo
         "judges/vegas": [0.5, 0.45, 0.45],
         "judges/linear": [0.2, 0.2, 0.3],
         f"judges/{LINEAR[3]}": [0.7, 0.7, 0.7],
+        "chooses wider/constant, 9 packets": [0.3, 0.3, 0.3],
+        "judges wider/policy": [0.2, 0.3, 0.4],
     }
     jobs = [job for job in learned.jobs() if isinstance(job, FairPower)]
     results: dict[str, Any] = {}
@@ -132,6 +151,9 @@ def test_the_page_compares_the_policy_with_what_is_simple(monkeypatch: pytest.Mo
     # In each scenario the best of all but the policy, here with the constant of 6 packets: 0.9, 0.5 and 0.45.
     assert rows[f"| {learned.YARDSTICK}"].split(" | ")[1].startswith("0.617 [")
     assert rows["| policy"].split(" | ")[-2] == f"{(0.6 / 0.9 + 0.25 / 0.5 + 0.8 / 0.45) / 3:.3f}"
+    wider = {row.split(" | ")[0]: row for row in str(shown["wider"]).splitlines()}
+    assert wider["| policy"].split(" | ")[1].startswith("0.300 [")
+    assert "| constant, 9 packets" in wider
     assert "| jitter | 10 to 40 | 4.0 and 5.5 | 50% | 1.2 | 2.0 and 3.0 |" in str(shown["happened"])
     assert shown["small_weights"] == 16
     assert (shown["smallest"], shown["decisions"], shown["tree"]) == (LINEAR[3], 7, "|--- leaf")

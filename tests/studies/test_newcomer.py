@@ -57,6 +57,14 @@ def test_a_training_returns_its_learning_curve(monkeypatch: pytest.MonkeyPatch) 
     assert rows == [{"decisions": steps, "reward": 7 + steps} for steps in (0, 6, 13, 20)]
 
 
+def test_a_search_is_judged_as_the_other_learners(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(newcomer.STEPS, "cma", 1)
+    monkeypatch.setattr("studies.ids.EPISODES", 1)
+    (row,) = newcomer.work(Training(SINGLE, "cma", 1))
+    assert row["decisions"] > 0
+    assert -2 < row["reward"] < 0
+
+
 def test_a_learner_is_above_what_is_simple_on_average_over_its_seeds() -> None:
     rewards = {Training(SINGLE, "ppo", 1): -0.1, Training(SINGLE, "ppo", 2): -0.3, Training(LOSSY, "ppo", 1): -0.3}
     simple = {

@@ -40,19 +40,19 @@ def test_a_run_prints_every_table_and_the_page_has_the_same(
         "local, 2 workers",
     ):
         assert f"| {row} |" in written
-    assert f"| {speed.RECOGNISER} |" in written
+    assert f"| {speed.SMALL} |" in written
     assert "* repetitions: 1 in " in written
     assert "nan" not in written
 
 
-def test_a_decision_with_a_memory_is_measured_beside_one_of_the_shipped_policy() -> None:
+def test_a_decision_of_the_shipped_policy_is_measured_beside_one_of_a_small_policy() -> None:
     samples = speed.measure_policy(MICRO, 1)
-    shipped, memory = (
+    shipped, small = (
         [samples[speed.Cell(speed.POLICY, row, column)] for column in ("µs", "relative to the shipped policy")]
-        for row in (speed.SHIPPED, speed.RECOGNISER)
+        for row in (speed.SHIPPED, speed.SMALL)
     )
     assert set(shipped[1]) == {1.0}
-    assert memory[1] == [of_memory / of_shipped for of_memory, of_shipped in zip(memory[0], shipped[0], strict=True)]
+    assert small[1] == [of_small / of_shipped for of_small, of_shipped in zip(small[0], shipped[0], strict=True)]
 
 
 @needs_ns3

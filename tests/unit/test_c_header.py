@@ -19,7 +19,7 @@ from bbrgym._controllers import policy_start
 from bbrgym.agents.c_header import write_c_header
 from bbrgym.agents.card import facts
 from bbrgym.agents.policy import Agent, load_agent
-from bbrgym.baselines.policy_file import REFERENCE
+from bbrgym.baselines.policy_file import KERNEL_REFERENCE, REFERENCE
 from bbrgym.baselines.registry import defaults
 from bbrgym.cli import main
 from bbrgym.envs.columns import FLOW_COLUMNS
@@ -92,8 +92,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, float]]:
-    """What a flow of the shipped policy measured in a native run."""
-    flows = (Flow("policy", rtt_ms=30), Flow("cubic", rtt_ms=30, start_s=4))
+    """What a flow of a policy measured in a native run."""
+    flows = (Flow("policy", rtt_ms=30, policy=str(KERNEL_REFERENCE)), Flow("cubic", rtt_ms=30, start_s=4))
     scenario = Scenario(rate_mbps=12, buffer_bdp=4, loss=0.001, duration_s=15, flows=flows)
     trace = simulate(scenario, engine="native", seed=1, step_ms=100)
     return [dict(zip(FLOW_COLUMNS, row.tolist(), strict=True)) for row in trace.flows[:, 0]]

@@ -29,7 +29,7 @@ from waiting import HANG_S, free_port, is_running, wait_for
 
 from bbrgym import Flow, Scenario, _linux, simulate
 from bbrgym.agents.policy import Agent, load_agent
-from bbrgym.baselines.policy_file import KERNEL_REFERENCE, REFERENCE
+from bbrgym.baselines.policy_file import KERNEL_REFERENCE
 from bbrgym.baselines.registry import linux_controls
 from bbrgym.benchmark.plan import Competitor
 from bbrgym.cli import main
@@ -94,7 +94,7 @@ STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-
 
 AGENTS: dict[str, Callable[[], Agent]] = {
     "kernel": lambda: load_agent(KERNEL_REFERENCE),
-    "shipped": lambda: load_agent(REFERENCE),
+    "hidden": lambda: make_agent(scale=0.1, widths=(8,), action={"cwnd_scale": "packets", "cwnd_gain": [0.25, 64.0]}),
     "preference": lambda: make_agent(
         scale=0.1, observation={"features": ["preference", "log_backlog", "log_bdp", "log_bdp_by_preference"]}
     ),
@@ -347,14 +347,15 @@ def test_a_policy_decides_in_the_kernel(engine: LinuxEngine) -> None:
 
 
 @needs_kernel
-def test_a_parameter_of_another_model_is_refused(engine: LinuxEngine) -> None:
+def test_a_parameter_of_another_model_is_refused(engine: LinuxEngine, tmp_path: Path) -> None:
     flow = Flow("agent", transport="kernel", parameters={"probe_rtt_join": 0.5})
     with pytest.raises(EngineError, match="cannot have the parameter probe_rtt_join"):
         engine.reset(replace(ONE, flows=(flow,)), 1)
-    shipped = Flow("policy", transport="kernel", policy=str(REFERENCE))
+    make_agent(widths=(8,)).save(tmp_path / "default")
+    policy = Flow("policy", transport="kernel", policy=str(tmp_path / "default"))
     with pytest.raises(EngineError, match="be trained on it"):
-        engine.reset(replace(ONE, flows=(shipped,)), 1)
-    engine.reset(replace(ONE, flows=(replace(shipped, parameters={"is_bbr_model": 1}),)), 1)
+        engine.reset(replace(ONE, flows=(policy,)), 1)
+    engine.reset(replace(ONE, flows=(replace(policy, parameters={"is_bbr_model": 1}),)), 1)
 
 
 PARENT = """
