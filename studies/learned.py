@@ -304,8 +304,9 @@ def starts_text(starts: Sequence[Mapping[str, float]]) -> str:
     """Return where trainings of the policy end that begin with different random weights (`studies.adopt`)."""
     powers = ", ".join(f"{start['fair_power']:.3f}" for start in starts)
     minutes = [start["processor_minutes"] for start in starts if "processor_minutes" in start]
-    spent = f", after {min(minutes):.0f} to {max(minutes):.0f} processor minutes" if minutes else ""
-    return f"Trainings from {len(starts)} random starts end at a fair power of {powers} in their evaluations{spent}."
+    spent = f", after {np.mean(minutes):.0f} processor minutes on average" if minutes else ""
+    began = f"{len(starts)} random starts" if len(starts) != 1 else "one random start"
+    return f"From {began} the training ends at a fair power of {powers} in its evaluations{spent}."
 
 
 def best_of(found: Mapping[str, Powers]) -> Powers:
