@@ -46,6 +46,8 @@ REFERENCE: Final = Path(__file__).parents[1] / "agents" / "reference"
 """The shipped policy: flows of algorithm `policy` run it unless they name another."""
 KERNEL_REFERENCE: Final = REFERENCE.with_name("kernel")
 """The same for flows over the kernel's TCP: it was trained on BBR's own model of the path (docs/kernel.md)."""
+LINEAR_REFERENCE: Final = REFERENCE.with_name("linear")
+"""A policy of 16 weights for plain paths (docs/results/learned.md)."""
 
 
 def policy_bytes(path: Path | str | None) -> bytes:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from bbrgym.agents.policy import Agent, load_agent, scripted_agent
 from bbrgym.baselines import registry
-from bbrgym.baselines.policy_file import REFERENCE, read_policy
+from bbrgym.baselines.policy_file import LINEAR_REFERENCE, REFERENCE, read_policy
 from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.ledger import Job, Rows
 from bbrgym.benchmark.score import CONSTANT as FIXED
@@ -59,8 +59,7 @@ STEP_MS: Final = 100.0
 
 POLICY, HAND_MADE, RULE, CONSTANT, ORACLE = "policy", "bbr-backlog", "rule", "constant", "oracle constant"
 SMALL: Final = "linear"
-"""The policy in `SMALL_FOLDER`: 16 weights, evolved in 80 s on plain paths alone."""
-SMALL_FOLDER: Final = REFERENCE.with_name("linear")
+"""The policy in `LINEAR_REFERENCE`: 16 weights, evolved in 80 s on plain paths alone."""
 YARDSTICK: Final = "best of all yardsticks"
 """In each scenario the best of all but the policy, the oracle too."""
 IN_PYTHON: Final = "policy in Python"
@@ -150,13 +149,17 @@ def jobs() -> Sequence[Job]:
 
 def runs(role: str, flows: Mapping[str, Mapping[str, Any]]) -> list[FairPower]:
     """Return the runs of flows, by the names of what they run, in the scenarios of one of `ROLES`."""
-    distribution, seed = ROLES[role]
-    scenarios = list(enumerate(draw(seed, COUNT, distribution), start=1))
     return [
         FairPower(f"{role}/{name}/{number}", scenario, flow, seed=number)
         for name, flow in flows.items()
-        for number, scenario in scenarios
+        for number, scenario in enumerate(scenarios(role), start=1)
     ]
+
+
+def scenarios(role: str) -> Sequence[Scenario]:
+    """Return the scenarios of one of `ROLES`."""
+    distribution, seed = ROLES[role]
+    return draw(seed, COUNT, distribution)
 
 
 def work(job: FairPower | Reading | Behaviour) -> Rows:
@@ -198,8 +201,8 @@ def _decides(runs: str) -> list[Any]:
         return [_rule().content_hash]
     if runs in (POLICY, IN_PYTHON):
         return [_reference().content_hash]
-    if runs == str(SMALL_FOLDER):
-        return [read_policy(SMALL_FOLDER).content_hash]
+    if runs == str(LINEAR_REFERENCE):
+        return [read_policy(LINEAR_REFERENCE).content_hash]
     return [_reference().content_hash, CHOOSES, READ, SIZES, LEAVES] if runs in COPIES else []
 
 
@@ -233,7 +236,7 @@ def draw(seed: int, count: int, distribution: str = FIRST) -> Sequence[Scenario]
 def competitors() -> dict[str, dict[str, Any]]:
     """Return what flows run, by name; the constants of the grid are not among them."""
     published = {name: {"algorithm": name} for name in PUBLISHED}
-    small = {"algorithm": POLICY, "policy": str(SMALL_FOLDER)}
+    small = {"algorithm": POLICY, "policy": str(LINEAR_REFERENCE)}
     return {POLICY: {"algorithm": POLICY}, **BY_HAND, SMALL: small, **published}
 
 
@@ -279,14 +282,10 @@ def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, ob
         "above_constant": int((policy > found[best]).sum()),
         "above_hand_made": int((policy > found[HAND_MADE]).sum()),
         "worst": f"{policy.min():.2f}",
-        "comparison": comparison(
-            found, best, [family(one) for one in draw(JUDGES, COUNT)], [*FAMILIES, UNEVEN, MOVING]
-        ),
-        "wider": comparison(
-            wider, best_wider, [kind(one) for one in draw(ROLES["judges wider"][1], COUNT, SECOND)], WIDER
-        ),
+        "comparison": comparison(found, best, list(map(family, scenarios("judges"))), [*FAMILIES, UNEVEN, MOVING]),
+        "wider": comparison(wider, best_wider, list(map(kind, scenarios("judges wider"))), WIDER),
         "starts": starts_text(read_object(REFERENCE / RECORD).get("starts", [])),
-        "small_weights": sum(array.size for array in read_policy(SMALL_FOLDER).network.to_arrays().values()),
+        "small_weights": sum(array.size for array in read_policy(LINEAR_REFERENCE).network.to_arrays().values()),
         "decisions": int(copies[ALL]["decisions"]),
         "read": READ,
         "copies": copies_table(copies, means),

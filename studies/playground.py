@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from bbrgym import Flow, Scenario, make_engine
 from bbrgym.baselines import registry
-from bbrgym.baselines.policy_file import REFERENCE, policy_bytes, read_policy
+from bbrgym.baselines.policy_file import LINEAR_REFERENCE, REFERENCE, policy_bytes, read_policy
 from bbrgym.envs.observation import FEATURES
 from bbrgym.files import replace_file
 from bbrgym.lab import PAGE, make_server
@@ -38,7 +38,6 @@ STYLE: Final = re.compile(r'<link rel="stylesheet" href="([^"]+)">')
 SCRIPT: Final = re.compile(r'<script src="([^"]+)"([^>]*)></script>')
 IMPORT: Final = re.compile(r"^(import \{[^}]*\}) from '\./([\w.]+)';$", re.MULTILINE)
 EXPORT: Final = re.compile(r"^export (?=class|const|function|let)", re.MULTILINE)
-LINEAR: Final = REFERENCE.parent / "linear"
 ROUNDS: Final = 7
 NODE: Final = """
 import { readFileSync } from 'node:fs'
@@ -136,7 +135,7 @@ def data() -> dict[str, Any]:
     descriptions["linear"] = "a linear policy of sixteen weights, which can be moved"
     features = {
         name: read_policy(path).spec["observation"]["features"]
-        for name, path in (("policy", REFERENCE), ("linear", LINEAR))
+        for name, path in (("policy", REFERENCE), ("linear", LINEAR_REFERENCE))
     }
     return {
         "presets": [preset | {"scenario": Scenario.from_dict(preset["scenario"]).to_dict()} for preset in presets],
@@ -144,7 +143,7 @@ def data() -> dict[str, Any]:
         "preferring": [name for name, seen in features.items() if any("preference" in feature for feature in seen)],
         "policies": {
             name: base64.b64encode(policy_bytes(path)).decode()
-            for name, path in (("reference", None), ("linear", LINEAR))
+            for name, path in (("reference", None), ("linear", LINEAR_REFERENCE))
         },
         "linear": {"inputs": [(name, FEATURES[name].meaning) for name in features["linear"]]},
     }

@@ -34,7 +34,7 @@ from bbrgym import Rows as EngineRows
 from bbrgym._testing import policy_time_ns
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.provenance import source_tags
-from bbrgym.baselines.policy_file import REFERENCE, policy_bytes, read_policy
+from bbrgym.baselines.policy_file import LINEAR_REFERENCE, REFERENCE, policy_bytes, read_policy
 from bbrgym.benchmark.code import code_hash, version_of
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.run import run_benchmark
@@ -161,7 +161,7 @@ class SpeedRun:
     @property
     def code(self) -> str:
         """The hash of the engines and the policies that are measured."""
-        policies = (REFERENCE, REFERENCE.with_name("linear"))
+        policies = (REFERENCE, LINEAR_REFERENCE)
         return code_hash("native", "ns3", also="".join(read_policy(folder).content_hash for folder in policies))
 
 
@@ -275,7 +275,7 @@ def measurements(effort: Effort, executors: Sequence[str]) -> list[Measurement]:
 
 def measure_policy(effort: Effort, seed: int) -> Samples:
     """Measure what each decision costs a flow of algorithm `policy`: with the shipped policy, and with a small one."""
-    policies = {SHIPPED: policy_bytes(None), SMALL: policy_bytes(REFERENCE.with_name("linear"))}
+    policies = {SHIPPED: policy_bytes(None), SMALL: policy_bytes(LINEAR_REFERENCE)}
     for policy in policies.values():
         policy_time_ns(policy, 1_000)
     turns = _repeat(

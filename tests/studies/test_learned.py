@@ -60,7 +60,7 @@ def test_the_hash_of_the_small_policy_is_of_its_weights_wherever_it_is(
         return code(learned.competitors()[learned.SMALL])
 
     there = code_of_small()
-    monkeypatch.setattr(learned, "SMALL_FOLDER", shutil.copytree(learned.SMALL_FOLDER, tmp_path / "copy"))
+    monkeypatch.setattr(learned, "LINEAR_REFERENCE", shutil.copytree(learned.LINEAR_REFERENCE, tmp_path / "copy"))
     assert code_of_small() == there
     make_agent().save(tmp_path / "copy")
     assert code_of_small() != there
