@@ -135,7 +135,8 @@ class CandidateRuns(Runs):
             meter.read(engines, running)
             running = running[~engines.is_over[running]]
         intervals_s = np.array([whole_nanoseconds(self._spec.interval_ms(scenario)) / 1e9 for scenario in drawn])
-        steps = np.ceil(engines.time_s / intervals_s.repeat(count) - 1e-6)  # as an environment counts them
+        times_s = engines.time_s[: len(drawn) * count]
+        steps = np.ceil(times_s / intervals_s.repeat(count) - 1e-6)  # as an environment counts them
         return meter.fitness().reshape(-1, count, self._windows), int(steps.sum()) * self._spec.agents
 
     def _make_meter(self, scenarios: Sequence[Scenario], repeats: int) -> _Meter:

@@ -274,6 +274,16 @@ def test_a_drawn_scenario_without_a_flow_after_the_warm_up_has_no_fair_power(fit
     assert (sharing.fair_power, sharing.jain, sharing.utilisation, sharing.delay) == (0.0, 0.0, 0.0, 0.0)
 
 
+def test_a_call_may_have_fewer_runs_than_the_most() -> None:
+    spec = EpisodeSpec(SCENARIO)
+    scenarios, policies = [Scenario.from_dict(SCENARIO)] * 2, [make_agent(seed=seed).to_bytes() for seed in (1, 2)]
+    with closing(CandidateRuns(spec, SearchConfig(population=4, scenarios=2), 4)) as runs:
+        both, decisions = runs.measure(policies, scenarios, [5, 5])
+        one, fewer = runs.measure(policies, scenarios[:1], [5])
+    assert one.tolist() == both.tolist()
+    assert 2 * fewer == decisions
+
+
 def test_the_reward_of_candidates_is_that_of_the_environment(tmp_path: Path) -> None:
     agent = make_agent()
     spec = EpisodeSpec(SCENARIO)
