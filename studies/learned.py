@@ -77,7 +77,7 @@ MOVING: Final = "paths that change"
 CHANGING, LOSSY, CROWD, FAST, PLAIN = (
     "rates that change",
     "losses, policers",
-    "five to ten flows",
+    "five to sixteen flows",
     "fast links",
     "others",
 )

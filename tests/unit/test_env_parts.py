@@ -383,14 +383,14 @@ class TestDistribution:
 
     def test_the_second_version_of_the_families_has_nine_of_the_same_weight(self) -> None:
         families = Distribution.of("families_v2")
-        assert (len(families.plain["choice"]), families.agents, families.has_finite_flows) == (9, 10, False)
+        assert (len(families.plain["choice"]), families.agents, families.has_finite_flows) == (9, 16, False)
         rng = np.random.default_rng(1)
         drawn = [families.sample(rng) for _ in range(200)]
         rates = [scenario.rate_mbps for scenario in drawn]
         assert min(rates) < 3
         assert max(rates) > 200
         active = {sum(flow.stop_s != 0.001 for flow in scenario.flows) for scenario in drawn}
-        assert {1, 2, 3, 4, 10} <= active
+        assert {1, 2, 3, 4, 10, 16} <= active
         assert any(scenario.policer_mbps for scenario in drawn)
         assert any(scenario.loss_burst_ms for scenario in drawn)
         assert {flow.algorithm for scenario in drawn for flow in scenario.flows} == {"agent"}
