@@ -36,6 +36,8 @@ _LOG_FROM: Final = 8.0
 """A range whose ends differ by this factor is drawn uniformly in the logarithm."""
 _LEAST_MBPS: Final = 0.01
 """Of any link in a scenario."""
+_AT_ONCE: Final = 0.3
+"""In so many of the paths with several flows these start as early as they can, all at once."""
 _ACK_SHARE: Final = 40 / 1040
 """What the ACKs of a link's packets need of its rate."""
 
@@ -305,6 +307,8 @@ class _Path:
             return [flow]
         flows = [flow]
         latest_s = round(duration_s / 4, 1)
+        if self.number("at_once") < _AT_ONCE:
+            latest_s = min(latest_s, self.space.ranges["start_s"][0])
         for place in range(1, max(2, int(self.value("flows")))):
             more = {**flow, "start_s": min(self.value("start_s", f"flow{place}.start"), latest_s)}
             if "crowd" in self.kinds:

@@ -146,6 +146,16 @@ def test_a_box_can_be_narrowed():
         assert len(scenario.flows) == 2
 
 
+def test_flows_often_start_at_once_and_never_before_the_box_says():
+    rng = np.random.default_rng(2)
+    for first_s in (0.0, 1.5):
+        space = Space.read(None, {"start_s": [first_s, 5], "flows": [3, 5], "kinds": ["crowd", "alike"]})
+        drawn = [space.scenario(space.draw(kind, rng), rng)[1] for kind in space.kinds * 20]
+        starts = [[flow.start_s for flow in scenario.flows[1:]] for scenario in drawn]
+        assert min(map(min, starts)) >= first_s
+        assert 5 < sum(set(each) == {first_s} for each in starts) < 30
+
+
 def test_a_path_can_be_read_again():
     rng = np.random.default_rng(5)
     space = Space.read()
