@@ -381,9 +381,9 @@ class TestDistribution:
         for more in ({"flows": [agent | {"size_bytes": 9}]}, {"workload": {"load": 0.2, "sizes": "web-page"}}):
             assert Distribution.from_dict({"choice": [steady, steady | more]}).has_finite_flows
 
-    def test_the_second_version_of_the_families_has_nine_of_the_same_weight(self) -> None:
+    def test_the_second_version_of_the_families_has_ten_of_the_same_weight(self) -> None:
         families = Distribution.of("families_v2")
-        assert (len(families.plain["choice"]), families.agents, families.has_finite_flows) == (9, 16, False)
+        assert (len(families.plain["choice"]), families.agents, families.has_finite_flows) == (10, 16, False)
         rng = np.random.default_rng(1)
         drawn = [families.sample(rng) for _ in range(200)]
         rates = [scenario.rate_mbps for scenario in drawn]
