@@ -418,6 +418,15 @@ def test_the_reference_policy_is_the_default() -> None:
     assert ((low <= steered) & (steered <= high)).all()
 
 
+@pytest.mark.parametrize("flows", [8, 16])
+def test_a_crowd_of_the_shipped_policy_that_starts_at_once_leaves_the_queue(flows: int) -> None:
+    crowd = Scenario(rate_mbps=20, buffer_bdp=1, duration_s=20, flows=(Flow("policy", rtt_ms=40),) * flows)
+    ours, bbr = (simulate(each, seed=SEED).summary(after_s=10) for each in (crowd, crowd.with_algorithm("bbr")))
+    assert ours.link.queue_mean_ms < bbr.link.queue_mean_ms / 2
+    assert ours.link.drops < bbr.link.drops / 10
+    assert ours.link.utilisation > 0.9
+
+
 def test_changed_files_are_read_again(tmp_path: FilePath) -> None:
     careful_agent().save(tmp_path / "x")
     scenario = with_policy(DUEL, str(tmp_path / "x"))
