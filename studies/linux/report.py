@@ -94,12 +94,13 @@ def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, ob
 
 def _runs(results: Mapping[str, Rows]) -> str:
     """Return how punctual the runs of Linux were, and when and where they were measured."""
-    of_runs = pd.DataFrame([results[run.name][0] for run in jobs() if run.engine == "linux"])
+    on_linux = [run.name for run in jobs() if run.engine == "linux"]
+    of_runs = pd.DataFrame([results[name][0] for name in on_linux if name in results])
     days = sorted(of_runs["day"].unique())
     rows = [
         ["kernel", ", ".join(sorted(of_runs["kernel"].unique()))],
         ["days", days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"],
-        ["runs", f"{len(of_runs)} of {len(of_runs)}"],
+        ["runs", f"{len(of_runs)} of {len(on_linux)}"],
         ["load average before a run", _quartiles(of_runs["load"], ".1f")],
         ["lateness of departures, mean", _quartiles(of_runs["late_mean_ms"], ".3f") + " ms"],
         ["lateness of departures, p99.9", _quartiles(of_runs["late_p999_ms"], ".2f") + " ms"],

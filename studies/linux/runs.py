@@ -149,11 +149,14 @@ def frame_of(
         labelled: the cases.
         engine: where they ran.
         results: all results, by the names of the runs.
-        seeds: which runs; None for as many as Linux has.
+        seeds: which runs; None for as many as Linux has. Of Linux only those that are measured.
     """
     rows: list[dict[str, Any]] = []
     for (scenario, competitor), case in labelled.items():
-        runs = [(seed, results[CaseRun(case, engine, seed).name]) for seed in seeds or range(1, case.runs + 1)]
+        names = {seed: CaseRun(case, engine, seed).name for seed in seeds or range(1, case.runs + 1)}
+        if engine == "linux":
+            names = {seed: name for seed, name in names.items() if name in results}
+        runs = [(seed, results[name]) for seed, name in names.items()]
         if engine == "linux":
             # As they were measured: a bootstrap interval depends on the order of its sample.
             runs.sort(key=lambda run: float(run[1][0]["order"]))
