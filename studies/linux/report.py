@@ -52,7 +52,7 @@ from studies.linux.comparison import (
     percents,
     signed,
 )
-from studies.linux.runs import LEAGUE_SEEDS, MOST_REPEATS, OVER_TIME, SEEDS, CaseRun, Labelled, frame_of, jobs
+from studies.linux.runs import LEAGUE_SEEDS, MOST_REPEATS, OVER_TIME, SEEDS, Labelled, frame_of, jobs, kept_runs
 
 ENGINES: Final = {"native": NATIVE, "ns3": NS3}
 
@@ -89,12 +89,13 @@ def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, ob
             "figure": figure("duel", lambda: _duel_figure(results)),
         },
         "runs": _runs(results),
+        "left": sum(name not in results for name in _names_on_linux()),
     }
 
 
 def _runs(results: Mapping[str, Rows]) -> str:
     """Return how punctual the runs of Linux were, and when and where they were measured."""
-    on_linux = [run.name for run in jobs() if run.engine == "linux"]
+    on_linux = _names_on_linux()
     of_runs = pd.DataFrame([results[name][0] for name in on_linux if name in results])
     days = sorted(of_runs["day"].unique())
     rows = [
@@ -107,6 +108,11 @@ def _runs(results: Mapping[str, Rows]) -> str:
         [f"runs with a flaw, after up to {MOST_REPEATS} repeats", str(int(of_runs["has_flaw"].sum()))],
     ]
     return page.table(["measured with", "median (quartiles)"], rows)
+
+
+def _names_on_linux() -> list[str]:
+    """Return the names of all runs of Linux."""
+    return [run.name for run in jobs() if run.engine == "linux"]
 
 
 def _quartiles(values: pd.Series, form: str) -> str:
@@ -314,10 +320,9 @@ def harms(beside: BenchmarkResult, alone: BenchmarkResult) -> pd.Series:
 
 def _duel_figure(results: Mapping[str, Rows]) -> Figure:
     """Draw the throughput of both flows in each engine."""
-    runs = {title: CaseRun(DUEL.simulated(), engine, 1) for engine, title in ENGINES.items()}
-    return over_time(
-        {title: _over_time(results[run.name]) for title, run in (runs | {LINUX: CaseRun(DUEL, "linux", 1)}).items()}
-    )
+    runs = {title: kept_runs(DUEL.simulated(), engine, [1], results) for engine, title in ENGINES.items()}
+    runs[LINUX] = kept_runs(DUEL, "linux", [1], results)
+    return over_time({title: _over_time(of_seeds[1]) for title, of_seeds in runs.items()})
 
 
 def _over_time(rows: Rows) -> Trace:

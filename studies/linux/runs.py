@@ -149,14 +149,14 @@ def frame_of(
         labelled: the cases.
         engine: where they ran.
         results: all results, by the names of the runs.
-        seeds: which runs; None for as many as Linux has. Of Linux only those that are measured.
+        seeds: which runs; None for as many as Linux has.
+
+    Raises:
+        ValueError: as `kept_runs`.
     """
     rows: list[dict[str, Any]] = []
     for (scenario, competitor), case in labelled.items():
-        names = {seed: CaseRun(case, engine, seed).name for seed in seeds or range(1, case.runs + 1)}
-        if engine == "linux":
-            names = {seed: name for seed, name in names.items() if name in results}
-        runs = [(seed, results[name]) for seed, name in names.items()]
+        runs = [*kept_runs(case, engine, seeds or range(1, case.runs + 1), results).items()]
         if engine == "linux":
             # As they were measured: a bootstrap interval depends on the order of its sample.
             runs.sort(key=lambda run: float(run[1][0]["order"]))
@@ -164,3 +164,15 @@ def frame_of(
             label = {"scenario": scenario, "competitor": competitor, "seed": seed}
             rows += [{**label, **{name: row[name] for name in COLUMNS}} for row in of_run]
     return pd.DataFrame(rows)
+
+
+def kept_runs(case: Case, engine: str, seeds: Sequence[int], results: Mapping[str, Rows]) -> dict[int, Rows]:
+    """Return {seed: rows} of the runs of a case: all of them, of Linux those that are measured.
+
+    Raises:
+        ValueError: a simulated run is not measured yet, or none of Linux.
+    """
+    found = {seed: results[name] for seed in seeds if (name := CaseRun(case, engine, seed).name) in results}
+    if len(found) < (1 if engine == "linux" else len(seeds)):
+        raise ValueError(f"{case.name!r} is not measured in {engine} yet: add --measure")
+    return found

@@ -172,6 +172,15 @@ def test_the_page_of_a_few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     league = report.league_of(lambda labelled: runs.frame_of(labelled, "linux", results), lambda case: case)
     assert set(league.alike.results["competitor"]) == {"bbr", "cubic", "linux-cubic"}
     assert "at most 0.000" in str(view["league"])
+    assert view["left"] == 0
+    second = runs.CaseRun(cases.GRID[0], "linux", 2)
+    some = {name: rows for name, rows in results.items() if name != second.name}
+    view = report.view(some, lambda name, draw: name)
+    assert view["left"] == 1
+    assert f"| runs | {host.ran - 1} of {host.ran} |" in str(view["runs"])
+    for missing in (replace(second, seed=1), runs.CaseRun(second.case.simulated(), "native", 2)):
+        with pytest.raises(ValueError, match=f"'two' is not measured in {missing.engine} yet"):
+            report.view({name: rows for name, rows in some.items() if name != missing.name}, lambda name, draw: name)
 
 
 PLAYED = {"ns3": "native"}
