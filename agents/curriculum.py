@@ -16,7 +16,7 @@ import numpy as np
 from bbrgym.agents.config import CurriculumConfig
 from bbrgym.agents.policy import Agent
 from bbrgym.checks import check_integer, check_number
-from bbrgym.envs.distribution import Distribution
+from bbrgym.envs.distribution import ABSENT, Distribution
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.scenario import Flow, Scenario
 
@@ -26,11 +26,6 @@ those below (`bbrgym.agents.draws`)."""
 
 _LEAST_WEIGHT: Final = 0.01
 """A path that counts less is forgotten."""
-
-_ABSENT_RTT_MS: Final = 5.0
-_ABSENT_S: Final = 0.001
-"""A flow that is not wanted, for the number of agents must be the same in all episodes, leaves at once: before anything
-is measured."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +258,6 @@ def _with_agents(scenario: Scenario, agents: int) -> Scenario:
     lacking = agents - len(scenario.agent_flows)
     if not lacking:
         return scenario
-    # A short RTT, since delays count in relation to the longest one.
-    rtt_ms = min([_ABSENT_RTT_MS, *(flow.rtt_ms for flow in scenario.flows)])
-    absent = Flow("agent", rtt_ms=rtt_ms, stop_s=_ABSENT_S)
+    absent = Flow(**ABSENT)
+    absent = dataclasses.replace(absent, rtt_ms=min(absent.rtt_ms, *(flow.rtt_ms for flow in scenario.flows)))
     return dataclasses.replace(scenario, flows=(*scenario.flows, *[absent] * lacking))

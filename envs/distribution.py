@@ -20,6 +20,9 @@ from bbrgym.envs.scenario import MOST_FLOWS, Flow, Scenario, resolve_trace
 
 KINDS: Final = ("uniform", "log_uniform", "choice")
 """How a value can be drawn."""
+ABSENT: Final[Mapping[str, Any]] = {"algorithm": "agent", "rtt_ms": 5.0, "stop_s": 0.001}
+"""An agent flow that an episode lacks: it leaves after a millisecond. Its RTT is short, since delays count in relation
+to the longest one."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,9 @@ class Distribution:
     `rate_trace` or a flow's `rtt_trace`, or each in a choice, is read once, when the distribution is made, for the
     longest duration. The values of a `workload` can be drawn too, its `seed` first of all: {uniform: [0, 1000000]}
     gives every scenario other arrivals. A plain scenario is a distribution that always draws this scenario.
+
+    Lists of flows that are chosen can have different numbers of agents, at least one each. A list that has fewer than
+    the longest gets `ABSENT` ones after its last, which leave before anything is measured.
     """
 
     plain: Mapping[str, Any]
@@ -52,8 +58,10 @@ class Distribution:
         if not isinstance(self.plain, Mapping):
             raise ValueError(f"scenario must be a mapping of its fields, got {self.plain!r}")
         object.__setattr__(self, "plain", _canonical(_with_schedules_of_traces(self.plain)))
-        scenarios = [_scenario(values) for values in _variants(self.plain, "scenario")]
-        agents = {len(scenario.agent_flows) for scenario in scenarios}
+        scenarios, agents = self._corners()
+        if len(agents) > 1:
+            object.__setattr__(self, "plain", _canonical(_with_absent_agents(self.plain)))
+            scenarios, agents = self._corners()
         if len(agents) > 1:
             counts = " or ".join(map(str, sorted(agents)))
             raise ValueError(f"a distribution must always have the same number of agent flows, got {counts}")
@@ -75,7 +83,7 @@ class Distribution:
 
         Raises:
             ValueError: naming the bad entry: an unknown field, bounds that do not rise, a bad value of a scenario, or a
-                number of agent flows that is not always the same.
+                number of agent flows that differs within one list of flows, or is 0 in some and not in others.
         """
         return cls(plain)
 
@@ -116,6 +124,11 @@ class Distribution:
                 return True
         return False
 
+    def _corners(self) -> tuple[list[Scenario], set[int]]:
+        """Return the scenarios that stand for all, and the numbers of agent flows that they have."""
+        scenarios = [_scenario(values) for values in _variants(self.plain, "scenario")]
+        return scenarios, {len(scenario.agent_flows) for scenario in scenarios}
+
     @property
     def _has_workload(self) -> bool:
         return any(scenario.get("workload") is not None for scenario in _options(self.plain))
@@ -155,6 +168,24 @@ def _one_agent(scenario: Mapping[str, Any], others: str) -> dict[str, Any]:
         return [_mapped(flow, replace) if index in others_of else flow for index, flow in enumerate(flows)]
 
     return {**scenario, "flows": _mapped(scenario["flows"], with_first)}
+
+
+def _with_absent_agents(plain: Mapping[str, Any]) -> Any:
+    """Return a distribution whose lists of flows have as many agents as the longest one: those that lack are absent."""
+    lists = (flows for scenario in _options(plain) for flows in _options(scenario.get("flows", [])))
+    most = max(len(_agents_of(flows)) for flows in lists)
+
+    def pad(flows: list[Any]) -> list[Any]:
+        agents = _agents_of(flows)
+        if not agents:
+            return flows
+        end = agents[-1] + 1
+        return [*flows[:end], *[dict(ABSENT)] * (most - len(agents)), *flows[end:]]
+
+    def pad_scenario(scenario: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**scenario, "flows": _mapped(scenario["flows"], pad)} if "flows" in scenario else scenario
+
+    return _mapped(plain, pad_scenario)
 
 
 def _agents_of(flows: list[Any]) -> list[int]:

@@ -367,6 +367,20 @@ class TestDistribution:
         rng = np.random.default_rng(1)
         assert {len(distribution.sample(rng).flows) for _ in range(20)} == {1, 2}
 
+    def test_lists_of_flows_with_fewer_agents_than_others_get_absent_ones(self) -> None:
+        agent, rival = {"algorithm": "agent"}, {"algorithm": "cubic"}
+        lists = [[agent], [agent, rival], [rival, agent, agent, agent]]
+        distribution = Distribution.from_dict({"flows": {"choice": lists}})
+        assert (distribution.agents, distribution.max_flows) == (3, 4)
+        assert Distribution.from_dict(distribution.to_dict()) == distribution
+        rng = np.random.default_rng(1)
+        samples = {distribution.sample(rng) for _ in range(30)}
+        present = {tuple(flow.algorithm for flow in one.flows if flow.stop_s is None) for one in samples}
+        assert present == {tuple(flow["algorithm"] for flow in flows) for flows in lists}
+        assert all(len(one.agent_flows) == 3 for one in samples)
+        leaving = [flow for one in samples for flow in one.flows if flow.stop_s is not None]
+        assert {(flow.algorithm, flow.stop_s) for flow in leaving} == {("agent", 0.001)}
+
     def test_whole_scenarios_can_be_chosen(self) -> None:
         """With what each has: traces, a workload, flows of a size."""
         agent = {"algorithm": "agent"}
@@ -428,6 +442,7 @@ class TestDistribution:
             ({"rate_mbps": {"log_uniform": [0, 5]}}, r"rate_mbps\.log_uniform .*> 0"),
             ({"duration_s": {"uniform": [2, 9]}, "flows": [{"start_s": {"uniform": [0, 3]}}]}, r"start_s .*got 3\.0"),
             ({"flows": [{"algorithm": {"choice": ["agent", "bbr"]}}]}, "number of agent flows, got 0 or 1"),
+            ({"flows": {"choice": [[{"algorithm": "agent"}], [{}]]}}, "number of agent flows, got 0 or 1"),
             ([1], "a mapping of its fields"),
         ],
     )
