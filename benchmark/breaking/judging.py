@@ -20,8 +20,9 @@ from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
 from bbrgym.executors import TaskExecutor
 
-_CHUNK: Final = 4
-"""How many runs are in a job: a crash costs the others a second run."""
+_CHUNK: Final = 6
+"""How many runs are in a job at most, since a job has costs of its own. A run that fails costs the others of its job a
+second run, so after one jobs have half as many, and after none twice as many."""
 
 _SECONDS: Final = 1.0
 _SECONDS_PER_PACKET: Final = 1.5e-6
@@ -61,14 +62,14 @@ class Judge:
         self.limits = dict(limits)
         self._executor = executor
         self._known: dict[tuple[str, int, int], Facts] = {}
-        self._is_slow = False
+        self._chunk = _CHUNK
         self.missing: list[str] = []
 
     def only(self, name: str, limit: float | None = None) -> Judge:
         """Return a judge of one of the properties, or with another limit of it, which knows what this one does."""
         judge = Judge(self.candidate, {name: self.limits[name] if limit is None else limit}, self._executor)
         judge._known = self._known
-        judge._is_slow = self._is_slow
+        judge._chunk = self._chunk
         return judge
 
     def trace(self, trial: Trial) -> Trace | None:
@@ -80,8 +81,9 @@ class Judge:
     def own(self, trials: Sequence[Trial]) -> list[Facts]:
         """Return the facts of the candidate's runs."""
         found: list[Facts | None] = [None] * len(trials)
-        chunk = 1 if self._is_slow else _CHUNK
+        chunk = self._chunk
         left = [list(range(place, min(place + chunk, len(trials)))) for place in range(0, len(trials), chunk)]
+        self._chunk = min(2 * chunk, _CHUNK)
         while left:
             jobs = [self._job([trials[index] for index in places], "facts") for places in left]
             again: list[list[int]] = []
@@ -93,7 +95,7 @@ class Judge:
                 elif reply["is_refused"]:
                     raise ValueError(reply["error"])
                 elif len(places) > 1:
-                    self._is_slow = True  # or it crashes: once more would be too often
+                    self._chunk = max(chunk // 2, 1)
                     again += [[index] for index in places]
                 else:
                     found[places[0]] = {"error": reply["error"]}
