@@ -1,8 +1,9 @@
 """Train each learner for two and for ten minutes, and compare it with what is simple.
 
 Every training starts from random weights, on the scenarios, features and actions of the shipped policy, with two
-cores to itself: trainings run one after the other, and nothing else should run. Its last agent then drives all agent
-flows of the scenarios that judge the reference in `studies.learned`, and so does what is simple.
+cores to itself: trainings run one after the other, and nothing else should run. Some have two stages, which halve the
+time. The last agent then drives all agent flows of the scenarios that judge the reference in `studies.learned`, and so
+does what is simple.
 """
 
 from __future__ import annotations
@@ -41,14 +42,16 @@ from studies.learned import (
 RUNS: Final = Path("runs/learners")
 TASK: Final = "recogniser_task"
 """The experiment that has the features and actions of the reference."""
-LEARNERS: Final = {
-    "cma, linear": ["agent=cma"],
-    "cma, 8 tanh": ["agent=cma", "agent.population=24", "agent.net_arch=[8]"],
-    "ppo": ["agent=ppo"],
-    "sac": ["agent=sac"],
-    "distil": ["agent=distil"],
+LEARNERS: Final[Mapping[str, Sequence[Sequence[str]]]] = {
+    "cma, linear": [["agent=cma"]],
+    "cma, 8 tanh": [["agent=cma", "agent.population=24", "agent.net_arch=[8]"]],
+    "ppo": [["agent=ppo"]],
+    "ppo with memory": [["agent=ppo", "agent.units=32", "agent.has_skip=true"]],
+    "sac": [["agent=sac"]],
+    "distil": [["agent=distil"]],
+    "distil, then cma": [["agent=distil"], ["agent=cma", "agent.population=24"]],
 }
-"""Overrides of each learner's defaults."""
+"""Overrides of each stage of a learner. A later stage tunes what the stage before it has made."""
 MINUTES: Final = (2, 10)
 SEEDS: Final = (1, 2, 3, 4, 5)
 NEVER: Final = 10**12
@@ -70,12 +73,13 @@ class Training:
     @property
     def code(self) -> str:
         """The hash of what decides its result."""
-        return code_hash("native", also=json.dumps([settings(self), task(), judges(), WARMUP]))
+        return code_hash("native", also=json.dumps([*stages(self), task(), judges(), WARMUP]))
 
     @property
-    def path(self) -> Path:
-        """The folder of its run."""
-        return RUNS / self.code / self.name.replace(", ", "-").replace(" ", "-")
+    def paths(self) -> list[Path]:
+        """The folder of each stage's run."""
+        name = self.name.replace(", ", "-").replace(" ", "-")
+        return [RUNS / self.code / name / str(place) for place, _ in enumerate(stages(self))]
 
 
 @dataclass(frozen=True)
@@ -119,12 +123,17 @@ def work(job: Training | Untrained) -> Rows:
     """Return the fair power, as the mean over the scenarios, and the decisions of the training."""
     if isinstance(job, Untrained):
         return [{"fair_power": mean_power(job.cases), "steps": 0}]
-    agent = job.path / "final"
-    if not (agent / "agent.json").is_file():
-        subprocess.run(command(job), check=True, stdout=subprocess.DEVNULL)
+    finals = [path / "final" for path in job.paths]
+    for final, command in zip(finals, commands(job), strict=True):
+        if not (final / "agent.json").is_file():
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    agent = finals[-1]
     flow = {"algorithm": "policy", "policy": str(agent)}
     return [
-        {"fair_power": mean_power(runs("judges", {job.name: flow})), "steps": load_agent(agent).training["steps"]},
+        {
+            "fair_power": mean_power(runs("judges", {job.name: flow})),
+            "steps": sum(load_agent(final).training["steps"] for final in finals),
+        },
     ]
 
 
@@ -133,14 +142,18 @@ def mean_power(cases: Sequence[FairPower]) -> float:
     return float(np.mean([fair_power(case.scenario, case.flow, case.seed) for case in cases]))
 
 
-def settings(job: Training) -> list[str]:
-    """Return the overrides of a training, but for its seed and its folder."""
+def stages(job: Training) -> list[list[str]]:
+    """Return the overrides of each stage of a training, but for its seed and its folders."""
+    own = LEARNERS[job.learner]
     return [
-        f"experiment={TASK}",
-        "scenario=families",
-        *LEARNERS[job.learner],
-        *(f"train.{name}={NEVER}" for name in ("total_steps", "eval_every", "checkpoint_every")),
-        f"train.max_minutes={job.minutes}",
+        [
+            f"experiment={TASK}",
+            "scenario=families",
+            *overrides,
+            *(f"train.{name}={NEVER}" for name in ("total_steps", "eval_every", "checkpoint_every")),
+            f"train.max_minutes={job.minutes / len(own):g}",
+        ]
+        for overrides in own
     ]
 
 
@@ -157,10 +170,15 @@ def judges() -> Sequence[Mapping[str, Any]]:
     return [scenario.to_dict() for scenario in draw(JUDGES, COUNT)]
 
 
-def command(job: Training) -> list[str]:
-    """Return the command that trains."""
+def commands(job: Training) -> list[list[str]]:
+    """Return the command of each stage."""
     program = str(Path(sys.executable).with_name("bbrgym"))
-    return [program, "train", *settings(job), f"seed={job.seed}", "tracking=none", f"hydra.run.dir={job.path}"]
+    made: list[list[str]] = []
+    for place, (overrides, path) in enumerate(zip(stages(job), job.paths, strict=True)):
+        begins = [f"agent.tunes={job.paths[place - 1] / 'final'}"] if place else []
+        where = ["tracking=none", f"hydra.run.dir={path}"]
+        made.append([program, "train", *overrides, *begins, f"seed={job.seed}", *where])
+    return made
 
 
 def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:

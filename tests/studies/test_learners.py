@@ -18,16 +18,24 @@ from studies.learners import LEARNERS, Training, Untrained
 
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_job_trains_in_the_environment_of_the_reference(learner: str) -> None:
-    _, _, *overrides = learners.command(Training(learner, 2, 7))
-    with initialize_config_module("bbrgym.conf", version_base="1.3"):
-        composed = compose("config", [each for each in overrides if not each.startswith("hydra.")])
-    config: Any = OmegaConf.to_container(composed, resolve=True)
-    check_training(config)
-    reference = read_policy(REFERENCE).spec
-    assert config["action"] == reference["action"]
-    own = [name for name in reference["observation"]["features"] if not name.endswith("_by_preference")]
-    assert config["observation"] == {**reference["observation"], "features": own}
-    assert config["seed"] == 7
+    job, before = Training(learner, 2, 7), None
+    for (_, _, *overrides), path in zip(learners.commands(job), job.paths, strict=True):
+        with initialize_config_module("bbrgym.conf", version_base="1.3"):
+            composed = compose("config", [each for each in overrides if not each.startswith("hydra.")])
+        config: Any = OmegaConf.to_container(composed, resolve=True)
+        begins = config["agent"].get("tunes")
+        assert begins == (None if before is None else str(before / "final"))
+        if before is not None:
+            config["agent"]["tunes"] = str(REFERENCE)  # the stage before has not run here
+            config["agent"]["tuned"] = ["skip"]
+        check_training(config)
+        reference = read_policy(REFERENCE).spec
+        assert config["action"] == reference["action"]
+        own = [name for name in reference["observation"]["features"] if not name.endswith("_by_preference")]
+        assert config["observation"] == {**reference["observation"], "features": own}
+        assert config["seed"] == 7
+        assert config["train"]["max_minutes"] == 2 / len(learners.stages(job))
+        before = path
 
 
 def test_short_trainings_come_first_and_one_of_each_learner_before_a_second() -> None:
@@ -65,7 +73,7 @@ def test_an_interrupted_study_measures_the_training_that_it_finished(
     monkeypatch.setattr(learners, "RUNS", tmp_path)
     monkeypatch.setattr(learned, "COUNT", 2)
     job = Training("ppo", 2, 1)
-    read_policy(REFERENCE).save(job.path / "final")
+    read_policy(REFERENCE).save(job.paths[-1] / "final")
     (row,) = learners.work(job)
     assert row["steps"] == read_policy(REFERENCE).training["steps"]
     (shipped,) = learners.work(Untrained("policy", {"algorithm": "policy"}, "judges"))
