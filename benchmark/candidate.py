@@ -71,7 +71,9 @@ class Candidate:
         if engine == "native" and competitor.algorithm in (registry.COMMAND, *registry.LINUX_COMPARATORS):
             raise ValueError(f"'{what}' runs in the Linux engine only: add --engine linux")
         if engine == "linux" and found.confinement != "none":
-            raise ValueError(f"code in C and in Python runs in the engine native only, got '{what}'")
+            raise ValueError(
+                f"code in C and in Python is judged in the engine native only, where it is contained, got '{what}'"
+            )
         return found
 
     @classmethod

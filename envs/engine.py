@@ -118,7 +118,6 @@ class EngineDescription:
         distributions: installed distributions whose versions decide its numbers.
         install: what to do where an extension is missing.
         remedy: what to do where the worker reports that it cannot run; "" if its reports say it.
-        has_files: whether it runs controllers in C (`Flow.file`).
         runs_commands: whether it runs flows of the algorithm `command`.
         has_kernel: whether it has the transport `kernel`.
         is_real_time: a step takes as long as it says, and the same seed gives other rows each time: only the random
@@ -132,7 +131,6 @@ class EngineDescription:
     distributions: tuple[str, ...] = ()
     install: str = "install bbrgym again"
     remedy: str = ""
-    has_files: bool = False
     runs_commands: bool = False
     has_kernel: bool = False
     is_real_time: bool = False
@@ -364,8 +362,6 @@ class Engine(ABC):
 def check_algorithms(scenario: Scenario, engine: EngineDescription) -> None:
     """Check that an engine has the algorithms of all flows."""
     for index, flow in enumerate(scenario.flows):
-        if flow.algorithm == registry.FILE and not engine.has_files:
-            raise ValueError(f"flows[{index}]: engine {engine.title} runs no controllers in C: engine native does")
         if flow.algorithm == registry.COMMAND and not engine.runs_commands:
             raise ValueError(f"flows[{index}]: a flow 'command' needs engine Linux, got engine {engine.title}")
         if flow.transport == "kernel" and not engine.has_kernel:
@@ -388,9 +384,13 @@ def read_policies(scenario: Scenario) -> dict[int, bytes]:
     }
 
 
-def compile_files(scenario: Scenario) -> dict[int, str]:
-    """Return the compiled controllers of the flows of algorithm `file`, by their index: paths of shared objects."""
-    return {i: str(compile_controller(flow.file)) for i, flow in enumerate(scenario.flows) if flow.file is not None}
+def with_compiled_files(scenario: Scenario) -> dict[str, Any]:
+    """Return `Scenario.to_dict()` with the paths of shared objects in place of those of C files."""
+    plain = scenario.to_dict()
+    for index, flow in enumerate(scenario.flows):
+        if flow.file is not None:
+            plain["flows"][index]["file"] = str(compile_controller(flow.file))
+    return plain
 
 
 def whole_nanoseconds(duration_ms: float) -> int:

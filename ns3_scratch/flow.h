@@ -51,13 +51,14 @@ class FlowRun
     /// The row of the step that began at `stepStart`.
     virtual FlowRow GetRow(ns3::Time stepStart) const = 0;
 
+    /// Null until the handshake is done.
+    virtual Controller* GetController() = 0;
+
   protected:
     /// Begins the handshake.
     virtual void Connect() = 0;
     /// Ends sending for good, as if the process had ended.
     virtual void Silence() = 0;
-    /// Null until the handshake is done.
-    virtual Controller* GetController() = 0;
     /// Starts the RTT samples of a step; returns the totals so far.
     virtual FlowCounts StartSamples() = 0;
 

@@ -2,7 +2,6 @@
 
 #include "quic-header.h"
 
-#include "baselines/cc/registry.h"
 #include "envs/transport/connection.h"
 
 #include "ns3/inet-socket-address.h"
@@ -86,8 +85,7 @@ QuicFlow::QuicFlow(const Scenario& scenario,
     : FlowRun(scenario, index, seed, std::move(onComplete)), m_helloTimeout(kFirstHelloTimeout),
       m_senderAlarm([this] { OnTimer(); }), m_receiverAlarm([this] { SendAck(); })
 {
-    // Made only to refuse a bad name or parameter now, not in the middle of the simulation.
-    MakeController(GetFlow().algorithm, Connection{}, GetFlow().parameters);
+    CheckFlowController(GetFlow());
 
     const auto port = static_cast<uint16_t>(kFirstReceiverPort + index);
     m_receiverSocket =

@@ -4,6 +4,7 @@
 #include "tcp-flow.h"
 
 #include "envs/model/episode_seeds.h"
+#include "envs/transport/connection.h"
 
 #include "ns3/rng-seed-manager.h"
 #include "ns3/simulator.h"
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <iterator>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace bbrgym
@@ -129,9 +131,13 @@ void Simulation::Step(int64_t durationNs)
     m_rows.push_back(IsOver() ? 1.0 : 0.0);
     m_rows.push_back(IsComplete() ? 1.0 : 0.0);
     Append(m_dumbbell->GetLinkRow(), m_rows);
-    for (const auto& flow : m_flows)
+    for (std::size_t i = 0; i < m_flows.size(); ++i)
     {
-        Append(flow->GetRow(start), m_rows);
+        Append(m_flows[i]->GetRow(start), m_rows);
+        if (const std::string fault = FaultOf(m_flows[i]->GetController(), i); !fault.empty())
+        {
+            throw std::runtime_error(fault);
+        }
     }
 }
 

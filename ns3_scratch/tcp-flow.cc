@@ -1,6 +1,5 @@
 #include "tcp-flow.h"
 
-#include "baselines/cc/registry.h"
 #include "envs/transport/connection.h"
 
 #include "ns3/boolean.h"
@@ -123,8 +122,7 @@ TcpFlow::TcpFlow(const Scenario& scenario,
     }
     else
     {
-        // Made only to refuse a bad name or parameter now, not in the middle of the simulation.
-        MakeController(GetFlow().algorithm, Connection{}, GetFlow().parameters);
+        CheckFlowController(GetFlow());
         m_sender = MakeSocket<SenderSocket>(sender, CreateObject<TcpNewReno>());
         m_rateOps = CreateObject<LinuxRateOps>(m_recorder);
         m_congestionOps = CreateObject<ControllerCongestionOps>(m_rateOps, m_sender->GetTxBuffer());

@@ -39,7 +39,7 @@ def send_parser() -> OptionParser:
     """Return the parser of `bbrgym send`."""
     parser = OptionParser("send")
     parser.add_argument("receiver", metavar="HOST:PORT", help="where `bbrgym receive` or a TCP receiver listens")
-    parser.add_argument("--algorithm", default="policy", metavar="NAME", help="one of bbrgym.controllers()")
+    parser.add_argument("--algorithm", default="policy", metavar="NAME", help="one of bbrgym.controllers(), or FILE.c")
     parser.add_argument("--parameters", nargs="+", default=[], metavar="KEY=VALUE", help="of the algorithm")
     parser.add_argument(
         "--policy", metavar="PATH", help="a training run or an agent's folder; the shipped policy without it"
@@ -77,13 +77,16 @@ def _send(options: argparse.Namespace, out: _Output) -> int:
     if options.rows is not None:
         require("a trace file", "pyarrow")
         check_file("--rows", options.rows)
-    check_name("algorithm", options.algorithm, registry.controllers())
+    file = options.algorithm if options.algorithm.endswith(".c") else None
+    if file is None:
+        check_name("algorithm", options.algorithm, registry.controllers())
     host, port = address_of(options.receiver)
     flow = Flow(
-        options.algorithm,
+        options.algorithm if file is None else registry.FILE,
         size_bytes=options.bytes,
         parameters=read_parameters(options.parameters),
         policy=options.policy,
+        file=file,
         ecn=options.ecn,
         transport=options.transport,
     )
@@ -100,7 +103,7 @@ def _send(options: argparse.Namespace, out: _Output) -> int:
     ):
         match event:
             case Started():
-                told = {"receiver": event.peer, "algorithm": flow.algorithm, "packet_bytes": event.packet_bytes}
+                told = {"receiver": event.peer, "algorithm": options.algorithm, "packet_bytes": event.packet_bytes}
                 protocol = "TCP" if flow.transport == "kernel" else "UDP"
                 out.start(
                     Document(
@@ -112,7 +115,7 @@ def _send(options: argparse.Namespace, out: _Output) -> int:
                         protocol=protocol,
                     )
                 )
-                out.line(f"sending to {event.peer}: {flow.algorithm}")
+                out.line(f"sending to {event.peer}: {options.algorithm}")
                 out.line(_row("interval", _SENT_COLUMNS))
             case SentInterval():
                 out.interval(event, _sent_line(event))

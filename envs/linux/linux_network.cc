@@ -7,9 +7,9 @@
 #include <limits>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
-#include "baselines/cc/registry.h"
 #include "envs/linux/serve.h"
 #include "envs/transport/connection.h"
 
@@ -93,7 +93,7 @@ void LinuxNetwork::Reset(Scenario scenario, std::uint64_t seed) {
   CheckSources(scenario);
   for (const Flow& flow : scenario.flows) {
     if (flow.IsCommand() || flow.algorithm.starts_with(kKernelPrefix)) continue;
-    MakeController(flow.algorithm, Connection{}, flow.parameters);
+    CheckFlowController(flow);
   }
   End();
   const bool has_agent = std::any_of(scenario.flows.begin(), scenario.flows.end(), std::mem_fn(&Flow::IsOverKernel));
@@ -275,6 +275,16 @@ void LinuxNetwork::Step(Nanoseconds duration) {
   timing_.latest_step = std::max(timing_.latest_step, clock_->Now() - end);
   EndStep();
   if (IsOver()) EndCommands();  // so that what they write at their end is there after the episode
+  CheckDecisions();
+}
+
+void LinuxNetwork::CheckDecisions() {
+  const std::lock_guard lock(hosts_);
+  for (std::size_t i = 0; i < flows_.size(); ++i) {
+    Sender* sender = flows_[i].sender ? flows_[i].sender->sender() : nullptr;
+    const std::string fault = FaultOf(sender ? &sender->controller() : nullptr, i);
+    if (!fault.empty()) throw std::runtime_error(fault);
+  }
 }
 
 /// A flow is complete once its receiver has everything, and its sender then ends.

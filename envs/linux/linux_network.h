@@ -93,6 +93,8 @@ class LinuxNetwork {
   /// Notes what the receiving application has got.
   void Deliver(std::size_t index);
   void EndStep();
+  /// Throws std::runtime_error if a controller's decisions are void.
+  void CheckDecisions();
   double ActiveShareOf(const FlowState& flow) const;
   FlowRow EndUdpStep(FlowState& flow);
   FlowRow EndTcpStep(std::size_t index);

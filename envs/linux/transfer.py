@@ -24,7 +24,7 @@ import numpy as np
 from bbrgym.baselines import registry
 from bbrgym.checks import check_integer, check_name, check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import EngineUnavailableError, read_policies
+from bbrgym.envs.engine import EngineUnavailableError, read_policies, with_compiled_files
 from bbrgym.envs.linux.tcp_sender import TcpSender
 from bbrgym.envs.scenario import Flow, Scenario, known_units
 from bbrgym.envs.trace import Trace
@@ -222,8 +222,8 @@ def send(
     Args:
         host: address or name of the receiver.
         port: its port.
-        flow: algorithm, transport, parameters, policy, ECN and size; `Flow()` by default. Its path and times are not
-            used.
+        flow: algorithm, transport, parameters, policy, C file, ECN and size; `Flow()` by default. Its path and times
+            are not used.
         seconds: how long to send, in s; None sends until `flow.size_bytes` are acknowledged, or for 10 s without it.
         packet_bytes: payload of a full packet, 1000 by default. With 40 bytes of headers (IPv6: 60) it must fit the
             path's MTU. TCP finds its own.
@@ -237,8 +237,8 @@ def send(
     Raises:
         ConnectionError: the receiver does not answer, or serves another sender.
         EngineUnavailableError: this machine does not let TCP be steered.
-        FileNotFoundError: the flow's policy does not exist.
-        ValueError: an argument is bad.
+        FileNotFoundError: the flow's policy or C file does not exist.
+        ValueError: an argument is bad, or a controller in C decides what cannot be done.
     """
     flow = flow or Flow()
     is_over_kernel = flow.transport == "kernel"
@@ -250,11 +250,11 @@ def send(
     for name, value in (("interval_s", interval_s), ("timeout_s", timeout_s)):
         check_number(name, value, at_least=0.001, at_most=1e6)
     seed = check_integer("seed", seed, at_least=0, below=2**63, or_none=True)
-    check_name("algorithm", flow.algorithm, registry.controllers())
+    check_name("algorithm", flow.algorithm, [*registry.controllers(), registry.FILE])
     seed = secrets.randbits(63) if seed is None else seed
     scenario = Scenario(packet_bytes=1000 if packet_bytes is None else packet_bytes, flows=(flow,))
     packet_bytes = scenario.packet_bytes
-    plain: dict[str, Any] = scenario.to_dict()["flows"][0]
+    plain: dict[str, Any] = with_compiled_files(scenario)["flows"][0]
     if flow.algorithm == "policy":
         plain["policy"] = read_policies(scenario)[0]
     made, address = _socket(host, port, is_receiver=False, is_tcp=is_over_kernel)
@@ -355,6 +355,7 @@ def _trace(flow: Flow, packet_bytes: int, seed: int, interval_s: float, interval
                     size_bytes=flow.size_bytes,
                     parameters=flow.parameters,
                     policy=flow.policy,
+                    file=flow.file,
                     ecn=flow.ecn,
                     transport=flow.transport,
                 ),

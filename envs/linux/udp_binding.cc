@@ -11,6 +11,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -85,7 +86,10 @@ class UdpFlow {
     row_start_ = now;
     before_ = CountsOf(sender, elsewhere);
     acknowledged_before_ = acknowledged;
-    if (sender) sender->StartStep();
+    if (sender) {
+      if (const std::string* fault = sender->controller().Fault()) throw std::invalid_argument(*fault);
+      sender->StartStep();
+    }
     std::vector<double> values{SecondsOf(now)};
     const auto columns = ValuesOf(row);
     values.insert(values.end(), columns.begin(), columns.end());

@@ -19,9 +19,9 @@ from bbrgym.envs.engine import (
     EngineError,
     Rows,
     check_algorithms,
-    compile_files,
     read_policies,
     whole_nanoseconds,
+    with_compiled_files,
 )
 from bbrgym.envs.engine_batch import FlowGains, RolloutArrays
 from bbrgym.envs.scenario import Scenario
@@ -42,7 +42,7 @@ class NativeEngine(Engine):
         ValueError: `threads` is not an integer >= 1 or None.
     """
 
-    description = EngineDescription(title="native", extensions=("bbrgym._native",), has_files=True)
+    description = EngineDescription(title="native", extensions=("bbrgym._native",))
 
     def __init__(self, threads: int | None = None) -> None:
         check_integer("threads", threads, at_least=1, or_none=True)
@@ -56,7 +56,7 @@ class NativeEngine(Engine):
             self._batch = _native.Batch(1, len(scenario.flows), 1)
             self._arrays = _Arrays.of(self._batch)
         if self._last is None or self._last[0] is not scenario or self._last[1] != policies:
-            self._last = scenario, policies, _with_policies(_with_compiled_files(scenario), policies)
+            self._last = scenario, policies, _with_policies(with_compiled_files(scenario), policies)
         self._batch.reset(0, self._last[2], seed)
 
     def _request_step(self, duration_ns: int) -> None:
@@ -208,7 +208,7 @@ class NativeBatch:
         # Cached: if no scenario is drawn, every episode has the same one; a search runs many policies in the same one.
         if self._last is None or self._last.scenario is not scenario:
             check_algorithms(scenario, NativeEngine.description)
-            plain, own = _with_compiled_files(scenario), read_policies(scenario)
+            plain, own = with_compiled_files(scenario), read_policies(scenario)
             self._last = _Converted(scenario, plain, own, _with_policies(plain, own))
         if policies is None:
             return self._last.native
@@ -242,14 +242,6 @@ class _Arrays(NamedTuple):
 def has_files(scenario: Scenario) -> bool:
     """Return whether flows of a scenario run controllers in C."""
     return any(flow.file is not None for flow in scenario.flows)
-
-
-def _with_compiled_files(scenario: Scenario) -> dict[str, Any]:
-    """Return `Scenario.to_dict()` with the paths of shared objects in place of those of C files."""
-    plain = scenario.to_dict()
-    for index, library in compile_files(scenario).items():
-        plain["flows"][index]["file"] = library
-    return plain
 
 
 def _with_policies(plain: dict[str, Any], policies: Mapping[int, bytes]) -> _native.Scenario:

@@ -23,14 +23,7 @@ constexpr PacketNumber kAnswer = 0;
 void Network::Reset(std::shared_ptr<const Scenario> scenario, std::uint64_t seed) {
   if (scenario != scenario_) {
     scenario->Check();
-    for (const Flow& flow : scenario->flows) {
-      // A file's own code runs in episodes only.
-      if (flow.file) {
-        flow.file->Check(flow.parameters);
-      } else {
-        MakeController(flow.algorithm, Connection{}, flow.parameters);
-      }
-    }
+    for (const Flow& flow : scenario->flows) CheckFlowController(flow);
     scenario_ = std::move(scenario);
   }
   now_ = step_start_ = 0;
@@ -90,8 +83,8 @@ void Network::TakeChanges() {
 
 std::string Network::Fault() const {
   for (std::size_t i = 0; i < flows_.size(); ++i) {
-    const std::string* fault = flows_[i].sender ? flows_[i].sender->controller().Fault() : nullptr;
-    if (fault) return "flows[" + std::to_string(i) + "]: " + *fault;
+    const Controller* controller = flows_[i].sender ? &flows_[i].sender->controller() : nullptr;
+    if (std::string fault = FaultOf(controller, i); !fault.empty()) return fault;
   }
   return {};
 }

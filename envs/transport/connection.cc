@@ -13,12 +13,25 @@ Connection MakeConnection(const Flow& flow, Bytes packet_bytes, Nanoseconds rtt,
           .policy = flow.policy};
 }
 
+void CheckFlowController(const Flow& flow) {
+  if (flow.file) {
+    flow.file->Check(flow.parameters);
+  } else {
+    MakeController(flow.algorithm, Connection{}, flow.parameters);
+  }
+}
+
 std::unique_ptr<Controller> MakeFlowController(const Flow& flow, const Connection& connection,
                                                const std::optional<Gains>& gains) {
   if (flow.file) return flow.file->Make(connection, flow.parameters);
   std::unique_ptr<Controller> controller = MakeController(flow.algorithm, connection, flow.parameters);
   if (gains) controller->Steer(gains->cwnd, gains->pacing);
   return controller;
+}
+
+std::string FaultOf(const Controller* controller, std::size_t flow) {
+  const std::string* fault = controller ? controller->Fault() : nullptr;
+  return fault ? "flows[" + std::to_string(flow) + "]: " + *fault : "";
 }
 
 std::optional<AppSource> MakeAppSource(const Flow& flow, const Connection& connection, Nanoseconds opened) {

@@ -15,7 +15,14 @@ import numpy as np
 
 from bbrgym.checks import check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import Engine, EngineDescription, EngineError, EngineUnavailableError, Rows
+from bbrgym.envs.engine import (
+    Engine,
+    EngineDescription,
+    EngineError,
+    EngineUnavailableError,
+    Rows,
+    with_compiled_files,
+)
 from bbrgym.envs.scenario import Scenario
 from bbrgym.waiting import announcing
 
@@ -88,7 +95,10 @@ class WorkerEngine(Engine):
 
     def _request_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
         self._reset_request = pb.SimInitAck(
-            done=True, scenario=json.dumps(scenario.to_dict(), default=_plain_number), seed=seed, policies=policies
+            done=True,
+            scenario=json.dumps(with_compiled_files(scenario), default=_plain_number),
+            seed=seed,
+            policies=policies,
         ).SerializeToString()
         self._gains = [math.nan] * (2 * len(scenario.agent_flows))
         if self._worker is None or self._worker.is_dead():

@@ -1,5 +1,6 @@
 """Controllers in one C file: `Flow("file", file=…)`."""
 
+import contextlib
 import math
 import os
 import shlex
@@ -15,7 +16,7 @@ from bbrgym.baselines import controller_file
 from bbrgym.baselines.controller_file import HEADER, compile_controller
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.cli import main
-from bbrgym.envs.engine import EngineError, make_engine
+from bbrgym.envs.engine import EngineError, EngineUnavailableError, make_engine
 from bbrgym.envs.native.engine import NativeBatch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -275,9 +276,22 @@ def test_a_flow_has_a_file_if_and_only_if_its_algorithm_says_so():
     assert Scenario.from_dict(link("mine.c").to_dict()) == link("mine.c")
 
 
-def test_only_native_runs_files():
-    with pytest.raises(ValueError, match="engine Linux runs no controllers in C: engine native does"):
-        make_engine("linux").reset(link("mine.c"), 1)
+@pytest.mark.parametrize("name", ["native", "ns3", "linux"])
+def test_every_engine_runs_files_and_reports_a_bad_decision(tmp_path: Path, name: str):
+    options = {} if name == "native" else {"timeout_s": 60, "start_limit_s": 60}
+    with contextlib.closing(make_engine(name, **options)) as engine:
+        try:
+            trace = bbrgym.simulate(link(write(tmp_path, window="10000")), engine)
+        except EngineUnavailableError as error:
+            pytest.skip(str(error))
+        # The window moves once per round trip, which a busy machine makes longer in real time.
+        most = 10_000 * 8e-6 / 0.02
+        least = 0.1 if name == "linux" else 0.9 * most
+        assert least < trace.summary(after_s=1.5).flows[0].throughput_mbps < 1.05 * most
+        with pytest.raises(EngineError, match=r"flows\[0\]: controller 'mine' chose window nan"):
+            bbrgym.simulate(link(write(tmp_path, window="NAN")), engine)
+        with pytest.raises((EngineError, ValueError), match=r"unknown parameter|has no parameter"):
+            engine.reset(link(write(tmp_path), speed=3.0), 1)
 
 
 def test_a_benchmark_takes_a_file_as_a_competitor(tmp_path: Path):

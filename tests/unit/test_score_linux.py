@@ -185,7 +185,7 @@ def test_each_engine_refuses_the_candidates_of_the_other(tmp_path: Path) -> None
     for what in ("linux-cubic", stack(tmp_path)):
         with pytest.raises(ValueError, match="runs in the Linux engine only: add --engine linux"):
             Candidate.of(what)
-    with pytest.raises(ValueError, match="code in C and in Python runs in the engine native only"):
+    with pytest.raises(ValueError, match="code in C and in Python is judged in the engine native only"):
         Candidate.of("package.module:decide", engine="linux")
 
 

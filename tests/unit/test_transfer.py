@@ -102,6 +102,29 @@ def test_a_finite_transfer_ends_and_both_ends_agree(algorithm: str) -> None:
     assert received.lost_packets == sent.lost_packets == flow.sent_packets - received.whole.arrived_packets
 
 
+def test_a_controller_in_c_sends_until_it_decides_what_cannot_be_done(tmp_path: Path) -> None:
+    path = tmp_path / "mine.c"
+    path.write_text("""
+        #include "bbrgym_controller.h"
+        static void create(void *state, const struct bbrgym_connection *c) { *(double *)state = 20000; (void)c; }
+        static void on_ack(void *state, const struct bbrgym_ack *ack) {
+          if (ack->delivered >= 100000) *(double *)state = -1;
+        }
+        static void decision(const void *state, struct bbrgym_decision *d) { d->window = *(const double *)state; }
+        const struct bbrgym_controller bbrgym_controller = {1, sizeof(double), 0, create, on_ack, 0, decision, 0};
+    """)
+    whole = transfer.send(
+        "127.0.0.1", InThread().port, Flow("file", file=str(path), size_bytes=50_000), seed=1, timeout_s=60
+    )
+    *_, sent = whole
+    assert isinstance(sent, Sent)
+    assert sent.trace.summary().flows[0].received_bytes == 50_000
+    other = InThread()
+    with pytest.raises(ValueError, match="controller 'mine' chose window -1"):
+        list(transfer.send("127.0.0.1", other.port, Flow("file", file=str(path)), seconds=60, interval_s=0.1, seed=1))
+    assert isinstance(other.rest()[-1], Received)
+
+
 def test_a_limited_time_over_ipv6() -> None:
     if not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists():
         pytest.skip("no IPv6 here")
