@@ -99,7 +99,7 @@ void Bbr3Controller::OnRecovery(Recovery state, Nanoseconds /*now*/, Bytes in_fl
   recovery_ = state;
 }
 
-void Bbr3Controller::OnSpuriousRecovery() {
+bool Bbr3Controller::OnSpuriousRecovery() {
   RestoreCwnd();
   model_.has_loss_in_round = false;
   full_pipe_.Restart();
@@ -113,6 +113,7 @@ void Bbr3Controller::OnSpuriousRecovery() {
     model_.StartRefill();
   }
   undo_ = {};
+  return false;
 }
 
 void Bbr3Controller::OnRestart(Nanoseconds now) {

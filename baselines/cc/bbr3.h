@@ -79,7 +79,7 @@ class Bbr3Controller final : public Controller {
 
   void OnAck(const AckEvent& ack) override;
   void OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) override;
-  void OnSpuriousRecovery() override;
+  bool OnSpuriousRecovery() override;
   void OnRestart(Nanoseconds now) override;
   Decision decision() const override;
   Metrics metrics() const override;

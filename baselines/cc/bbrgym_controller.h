@@ -44,7 +44,7 @@ enum bbrgym_loss_kind {
   BBRGYM_LOSS = 1,      /* recovery begins: at most once per round trip */
   BBRGYM_TIMEOUT = 2,   /* everything that was sent for long is lost */
   BBRGYM_RECOVERED = 3, /* what was in flight when recovery began is delivered */
-  BBRGYM_SPURIOUS = 4   /* nothing was lost: all packets that were marked lost have arrived */
+  BBRGYM_SPURIOUS = 4   /* all that was marked lost has arrived: a larger window then ends recovery */
 };
 
 struct bbrgym_loss {

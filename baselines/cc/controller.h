@@ -147,7 +147,8 @@ class Controller {
   virtual void OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) = 0;
 
   /// Called when it turns out that nothing was lost: every packet that was marked lost in this recovery has arrived.
-  virtual void OnSpuriousRecovery() {}
+  /// Returns whether that ends the recovery, so that the next loss begins a new one. Otherwise it ends as any other.
+  virtual bool OnSpuriousRecovery() { return false; }
 
   /// Called when sending resumes with nothing in flight, after the application had nothing to send.
   virtual void OnRestart(Nanoseconds now) = 0;

@@ -80,7 +80,13 @@ class FileController final : public Controller {
     }
   }
 
-  void OnSpuriousRecovery() override { OnLoss(BBRGYM_SPURIOUS, now_, in_flight_); }
+  /// Who takes a reduction back must learn of the next loss, however soon it comes.
+  bool OnSpuriousRecovery() override {
+    const Bytes reduced = decision_.cwnd;
+    OnLoss(BBRGYM_SPURIOUS, now_, in_flight_);
+    return decision_.cwnd > reduced;
+  }
+
   void OnRestart(Nanoseconds now) override { now_ = now; }
   Decision decision() const override { return decision_; }
   Metrics metrics() const override { return {}; }

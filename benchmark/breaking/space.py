@@ -23,7 +23,7 @@ OURS: Final = "agent"
 """The algorithm of the flows that the candidate drives."""
 
 _CHOICES: Final = ("kinds", "rate_traces", "rtt_traces", "queues", "ecn", "rivals")
-_WHOLE: Final = ("packet_bytes", "changes", "flows", "second_buffer_packets", "least_buffer_packets")
+_WHOLE: Final = ("packet_bytes", "changes", "flows", "second_buffer_packets", "least_buffer_packets", "most_packets")
 _EXCLUSIVE: Final = (
     {"loss", "bursts", "burst_packets"},
     {"rate", "outage", "rate_trace"},
@@ -222,7 +222,7 @@ class _Path:
 
     def scenario(self) -> Scenario:
         rate_mbps, rtt_ms = self.value("rate_mbps"), self.value("rtt_ms")
-        duration_s = self.value("duration_s")
+        duration_s = self._duration_s(rate_mbps)
         link: dict[str, Any] = {
             "rate_mbps": rate_mbps,
             "buffer_bdp": self.value("buffer_bdp"),
@@ -281,6 +281,12 @@ class _Path:
         if scenario.queue_packets >= least:
             return scenario
         return dataclasses.replace(scenario, buffer_bdp=None, buffer_packets=least)
+
+    def _duration_s(self, rate_mbps: float) -> float:
+        """Return how long the run is: a run that has as many packets as others costs as much."""
+        packets_per_s = rate_mbps * 1e6 / 8 / self.value("packet_bytes")
+        most_s = round(self.space.ranges["most_packets"][1] / packets_per_s, 1)
+        return max(min(self.value("duration_s"), most_s), self.space.ranges["duration_s"][0])
 
     def _changes(self, what: str, first: float, duration_s: float, bounds: tuple[float, float]) -> list[list[float]]:
         """Return changes at rising times within bounds, the last one at two thirds of the run at the latest."""

@@ -283,7 +283,7 @@ void Sender::CheckLostPackets(const AckPacket& ack) {
   };
   while (!lost_packets_.IsEmpty() && has_arrived(lost_packets_.Front())) lost_packets_.Pop();
   if (!lost_packets_.IsEmpty()) return;
-  controller_->OnSpuriousRecovery();
+  if (controller_->OnSpuriousRecovery()) recovery_ = Recovery::kOpen;
   decision_ = controller_->decision();
 }
 

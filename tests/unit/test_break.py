@@ -156,6 +156,16 @@ def test_flows_often_start_at_once_and_never_before_the_box_says():
         assert 5 < sum(set(each) == {first_s} for each in starts) < 30
 
 
+def test_a_fast_link_has_a_shorter_run_down_to_the_least_duration():
+    rng = np.random.default_rng(1)
+    space = Space.read(None, {"rate_mbps": [1, 200], "duration_s": [16, 40], "most_packets": 100_000})
+    drawn = [space.scenario(space.draw("loss", rng), rng)[1] for _ in range(300)]
+    packets = {one: one.rate_mbps * 125 * one.duration_s for one in drawn}
+    assert max(one.duration_s for one in drawn) > 35
+    assert {one.duration_s for one, many in packets.items() if many > 101_000} == {16.0}
+    assert any(16 < one.duration_s and many > 95_000 for one, many in packets.items())
+
+
 def test_a_path_can_be_read_again():
     rng = np.random.default_rng(5)
     space = Space.read()

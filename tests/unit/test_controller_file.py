@@ -113,6 +113,13 @@ def test_the_state_of_a_flow_is_zeroed(tmp_path: Path):
         bbrgym.simulate(link(str(path)), seed=seed)
 
 
+def test_who_takes_a_reduction_back_after_reordering_still_learns_of_losses():
+    """Otherwise it takes back the answer to each loss, and sends many times what the link carries."""
+    flow = Flow("file", rtt_ms=2.25, file=str(Path(__file__).parents[1] / "defects" / "loss.c"))
+    path = Scenario(rate_mbps=88, buffer_bdp=7.69, duration_s=2, reordering=0.00286, reordering_ms=1.62, flows=(flow,))
+    assert bbrgym.simulate(path).summary().flows[0].retransmission_rate < 0.5
+
+
 def test_the_same_file_in_many_flows_and_episodes_gives_equal_rows():
     flows = tuple(Flow("file", rtt_ms=rtt, jitter_ms=0.5, file=str(EXAMPLES / "vegas.c")) for rtt in (10, 40))
     scenario = Scenario(rate_mbps=20, duration_s=4, flows=flows)

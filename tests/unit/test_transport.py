@@ -434,6 +434,18 @@ def test_a_recovery_in_which_everything_marked_lost_arrives_is_spurious():
     assert hand.told.calls.count("spurious") == 1
 
 
+@pytest.mark.parametrize("takes_back", [False, True])
+def test_a_reduction_that_is_taken_back_ends_recovery(takes_back: bool):
+    hand = Hand(cwnd=10)
+    hand.told.takes_back = takes_back
+    hand.send(0)
+    hand.ack(10, (2, 5))  # 0 and 1 are late
+    hand.send(10)
+    hand.sender.on_ack(11 * MS, [(0, 5)])
+    hand.ack(12, (9, 9), (0, 5))  # another loss, before what was in flight when recovery began is delivered
+    assert hand.states == [RECOVERY] * (1 + takes_back)
+
+
 def test_a_recovery_in_which_one_packet_was_lost_is_not_spurious():
     hand = Hand(cwnd=10)
     hand.send(0)

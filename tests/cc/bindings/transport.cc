@@ -33,6 +33,7 @@ namespace {
 
 struct Recording {
   Decision decision;
+  bool takes_back = false;
   std::vector<std::string> calls;
   std::vector<AckEvent> acks;
   std::vector<std::tuple<Recovery, Nanoseconds, Bytes>> recoveries;
@@ -51,7 +52,10 @@ class RecordingController final : public Controller {
     recording_->calls.emplace_back("recovery");
     recording_->recoveries.emplace_back(state, now, in_flight);
   }
-  void OnSpuriousRecovery() override { recording_->calls.emplace_back("spurious"); }
+  bool OnSpuriousRecovery() override {
+    recording_->calls.emplace_back("spurious");
+    return recording_->takes_back;
+  }
   void OnRestart(Nanoseconds now) override {
     recording_->calls.emplace_back("restart");
     recording_->restarts.push_back(now);
@@ -87,6 +91,7 @@ void BindTransport(nb::module_& m) {
   nb::class_<Recording>(m, "Recording", "A controller that records its calls and decides what is set here.")
       .def(nb::init<>())
       .def_rw("decision", &Recording::decision)
+      .def_rw("takes_back", &Recording::takes_back, "Whether it takes the reduction of a spurious recovery back.")
       .def_ro("calls", &Recording::calls, "'ack', 'recovery', 'spurious' and 'restart', in the order of the calls.")
       // By value: references to the vector's elements would dangle when it grows.
       .def_prop_ro("acks", [](const Recording& it) -> std::vector<AckEvent> { return it.acks; })
