@@ -180,7 +180,7 @@ def _with_absent_agents(plain: Mapping[str, Any]) -> Any:
         if not agents:
             return flows
         end = agents[-1] + 1
-        return [*flows[:end], *[dict(ABSENT)] * (most - len(agents)), *flows[end:]]
+        return [*flows[:end], *[ABSENT] * (most - len(agents)), *flows[end:]]
 
     def pad_scenario(scenario: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**scenario, "flows": _mapped(scenario["flows"], pad)} if "flows" in scenario else scenario
@@ -191,8 +191,8 @@ def _with_absent_agents(plain: Mapping[str, Any]) -> Any:
 def _agents_of(flows: list[Any]) -> list[int]:
     """Return which places of a list of flows are agents'.
 
-    Their number is always the same, so a choice at one place of a list is between agents, or between other flows: only
-    a choice between whole lists can move agents.
+    A list always has the same number of them, so a choice at one place of it is between agents, or between other flows:
+    only a choice between whole lists can move agents.
     """
     firsts = [next(_options(flow)) for flow in flows]
     return [index for index, flow in enumerate(firsts) if next(_options(flow.get("algorithm"))) == "agent"]

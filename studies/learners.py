@@ -1,9 +1,9 @@
 """Train each learner for two and for ten minutes, and compare it with what is simple.
 
 Every training starts from random weights, on the scenarios, features and actions of the shipped policy, with two
-cores to itself: trainings run one after the other, and nothing else should run. Some have two stages, which halve the
-time. The last agent then drives all agent flows of the scenarios that judge the reference in `studies.learned`, and so
-does what is simple.
+cores to itself: trainings run one after the other, and nothing else should run. Some have two stages, each of half
+the time. The last agent then drives all agent flows of the scenarios that judge the reference in `studies.learned`, and
+so does what is simple.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ class _Path:
         return dataclasses.replace(scenario, buffer_bdp=None, buffer_packets=least)
 
     def _duration_s(self, rate_mbps: float) -> float:
-        """Return how long the run is: a run that has as many packets as others costs as much."""
+        """Return how long the run is: on a fast link not so long, since every packet costs processor time."""
         packets_per_s = rate_mbps * 1e6 / 8 / self.value("packet_bytes")
         most_s = round(self.space.ranges["most_packets"][1] / packets_per_s, 1)
         return max(min(self.value("duration_s"), most_s), self.space.ranges["duration_s"][0])
