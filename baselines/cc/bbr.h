@@ -72,6 +72,7 @@ class BbrController : public Controller {
 
   void OnAck(const AckEvent& ack) override;
   void OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) override;
+  bool OnSpuriousRecovery() override;
   void OnRestart(Nanoseconds now) override;
   Decision decision() const override;
   Metrics metrics() const override;
@@ -155,6 +156,7 @@ class BbrController : public Controller {
   /// Returns the bandwidth that the flow uses: the maximum, or the long-term bandwidth while that is in use.
   BitsPerSecond UsedBandwidth() const;
   void UpdateLongTermBandwidth(bool has_loss, bool is_app_limited);
+  LongTermBandwidth::Event LongTermEvent(bool has_loss, bool is_app_limited) const;
   void EnterProbeBw(Nanoseconds now);
   void StartPhase(int index, Nanoseconds now);
   void EndProbeRtt(Nanoseconds now);

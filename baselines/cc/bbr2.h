@@ -49,6 +49,7 @@ class Bbr2Controller : public Controller {
 
   void OnAck(const AckEvent& ack) override;
   void OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) override;
+  bool OnSpuriousRecovery() override;
   void OnRestart(Nanoseconds now) override;
   Decision decision() const override;
   Metrics metrics() const override;
@@ -104,7 +105,11 @@ class Bbr2Controller : public Controller {
 
   Recovery recovery_ = Recovery::kOpen;
   bool is_idle_restart_ = false;
+  // From before the recovery.
   Bytes cwnd_before_recovery_ = 0;
+  BitsPerSecond bandwidth_lo_before_recovery_ = 0;
+  Bytes inflight_lo_before_recovery_ = 0;
+  Bytes inflight_hi_before_recovery_ = 0;
   Bytes cwnd_;
   PacingRate pacing_rate_;
 };

@@ -32,7 +32,7 @@ CubicController::CubicController(const Connection& connection, const CubicParame
 
 Metrics CubicController::metrics() const {
   Metrics metrics = LossBasedController::metrics();
-  if (w_max_ > 0.0) metrics.Set(Metric::w_max_packets, w_max_);
+  if (curve_.w_max > 0.0) metrics.Set(Metric::w_max_packets, curve_.w_max);
   return metrics;
 }
 
@@ -40,31 +40,31 @@ void CubicController::GrowInAvoidance(const AckEvent& ack) {
   const auto packet = static_cast<double>(packet_bytes());
   const double cwnd = static_cast<double>(cwnd_) / packet;
   const double beta = parameters_.beta;
-  if (!is_in_epoch_) {
-    is_in_epoch_ = true;
-    epoch_start_ = limited_time();
-    w_est_ = cwnd;
-    cwnd_fraction_ = 0.0;
-    if (cwnd < w_max_ && !is_after_timeout_) {
-      k_s_ = Cbrt((w_max_ - cwnd) / parameters_.c);
+  if (!curve_.is_in_epoch) {
+    curve_.is_in_epoch = true;
+    curve_.epoch_start = limited_time();
+    curve_.w_est = cwnd;
+    curve_.cwnd_fraction = 0.0;
+    if (cwnd < curve_.w_max && !curve_.is_after_timeout) {
+      curve_.k_s = Cbrt((curve_.w_max - cwnd) / parameters_.c);
     } else {
       // After a timeout (section 4.8), or if slow start ended above W_max, the curve begins in its convex part.
-      k_s_ = 0.0;
-      w_max_ = cwnd;
+      curve_.k_s = 0.0;
+      curve_.w_max = cwnd;
     }
-    is_after_timeout_ = false;
+    curve_.is_after_timeout = false;
   }
-  const auto w_cubic = [this](double t_s) { return parameters_.c * Cube(t_s - k_s_) + w_max_; };
-  const double t_s = static_cast<double>(limited_time() - epoch_start_) / kSecond;
+  const auto w_cubic = [this](double t_s) { return parameters_.c * Cube(t_s - curve_.k_s) + curve_.w_max; };
+  const double t_s = static_cast<double>(limited_time() - curve_.epoch_start) / kSecond;
   const double acked = static_cast<double>(ack.bytes_acked) / packet;
 
   // Once W_est has reached the window before the loss, Reno grows by a whole packet per round trip (section 4.3).
-  const double alpha = w_est_ >= cwnd_prior_ ? 1.0 : 3.0 * (1.0 - beta) / (1.0 + beta);
-  w_est_ += alpha * acked / cwnd;
+  const double alpha = curve_.w_est >= curve_.cwnd_prior ? 1.0 : 3.0 * (1.0 - beta) / (1.0 + beta);
+  curve_.w_est += alpha * acked / cwnd;
 
-  double window = cwnd + cwnd_fraction_;
-  if (w_cubic(t_s) < w_est_) {
-    window = std::max(window, w_est_);  // Reno-friendly region
+  double window = cwnd + curve_.cwnd_fraction;
+  if (w_cubic(t_s) < curve_.w_est) {
+    window = std::max(window, curve_.w_est);  // Reno-friendly region
   } else {
     // Concave and convex regions (sections 4.4, 4.5): grow towards the curve one round trip ahead, by at most half a
     // window.
@@ -74,20 +74,21 @@ void CubicController::GrowInAvoidance(const AckEvent& ack) {
   }
   // The window moves in whole packets; keep the fraction for later.
   const double whole = std::floor(window);
-  cwnd_fraction_ = window - whole;
+  curve_.cwnd_fraction = window - whole;
   cwnd_ = static_cast<Bytes>(whole) * packet_bytes();
 }
 
 void CubicController::OnTimeout() {
-  is_in_epoch_ = false;
-  is_after_timeout_ = true;
+  curve_.is_in_epoch = false;
+  curve_.is_after_timeout = true;
 }
 
 Bytes CubicController::Reduce(double beta) {
   const double cwnd = static_cast<double>(cwnd_) / static_cast<double>(packet_bytes());
-  cwnd_prior_ = cwnd;
-  w_max_ = cwnd < w_max_ && parameters_.has_fast_convergence ? cwnd * (1.0 + beta) / 2.0 : cwnd;
-  is_in_epoch_ = false;
+  curve_before_reduction_ = curve_;
+  curve_.cwnd_prior = cwnd;
+  curve_.w_max = cwnd < curve_.w_max && parameters_.has_fast_convergence ? cwnd * (1.0 + beta) / 2.0 : cwnd;
+  curve_.is_in_epoch = false;
   return std::max(static_cast<Bytes>(beta * static_cast<double>(cwnd_)), MinCwnd());
 }
 

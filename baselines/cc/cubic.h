@@ -35,17 +35,23 @@ class CubicController final : public LossBasedController {
   Bytes MarkedThreshold() override { return Reduce(parameters_.beta_ecn); }
   Bytes Reduce(double beta);
   void OnTimeout() override;
+  void UndoReduction() override { curve_ = curve_before_reduction_; }
+
+  /// The curve of the window, in packets, as in the formulas of the RFC.
+  struct Curve {
+    double w_max = 0.0;
+    double w_est = 0.0;
+    double k_s = 0.0;
+    double cwnd_prior = 0.0;
+    double cwnd_fraction = 0.0;
+    bool is_in_epoch = false;
+    bool is_after_timeout = false;
+    Nanoseconds epoch_start = 0;  // in limited_time()
+  };
 
   CubicParameters parameters_;
-  // In packets, as in the formulas of the RFC.
-  double w_max_ = 0.0;
-  double w_est_ = 0.0;
-  double k_s_ = 0.0;
-  double cwnd_prior_ = 0.0;
-  double cwnd_fraction_ = 0.0;
-  bool is_in_epoch_ = false;
-  bool is_after_timeout_ = false;
-  Nanoseconds epoch_start_ = 0;  // in limited_time()
+  Curve curve_;
+  Curve curve_before_reduction_;
 };
 
 }  // namespace bbrgym

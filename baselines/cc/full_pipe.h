@@ -36,6 +36,12 @@ class FullPipe {
   /// Forgets the bandwidth that it compares with, but not that the pipe was full (as Linux does on a timeout).
   void ForgetBandwidth() { best_ = 0; }
 
+  /// Forgets also the rounds without growth (as Linux does once a recovery turns out to be spurious).
+  void ForgetGrowth() {
+    best_ = 0;
+    rounds_without_growth_ = 0;
+  }
+
   /// Ends Startup for another reason.
   void Fill() { is_full_ = true; }
 

@@ -48,8 +48,10 @@ void LossBasedController::OnRecovery(Recovery state, Nanoseconds /*now*/, Bytes 
   const bool is_new_event = state != Recovery::kOpen && recovery_ == Recovery::kOpen;
   if (is_new_event) {
     cwnd_at_loss_ = cwnd_;
+    ssthresh_at_loss_ = ssthresh_;
     // Marks and losses of one round trip are one event (RFC 3168, section 6.1.2).
-    if (!IsMarkAnswered()) ssthresh_ = ReducedThreshold();
+    is_reduced_ = !IsMarkAnswered();
+    if (is_reduced_) ssthresh_ = ReducedThreshold();
     mark_end_ = kNoMark;
   }
   if (state == Recovery::kRecovery && is_new_event) is_prr_started_ = false;
@@ -60,6 +62,16 @@ void LossBasedController::OnRecovery(Recovery state, Nanoseconds /*now*/, Bytes 
   if (state == Recovery::kOpen && recovery_ == Recovery::kRecovery) cwnd_ = ssthresh_;  // RFC 6937: end of recovery
   recovery_ = state;
   UpdatePacingRate();
+}
+
+bool LossBasedController::OnSpuriousRecovery() {
+  // RFC 9438, section 4.9; Linux tcp_undo_cwnd_reduction.
+  cwnd_ = std::max(cwnd_, cwnd_at_loss_);
+  ssthresh_ = ssthresh_at_loss_;
+  if (is_reduced_) UndoReduction();
+  recovery_ = Recovery::kOpen;
+  UpdatePacingRate();
+  return true;
 }
 
 Decision LossBasedController::decision() const {

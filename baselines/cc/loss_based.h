@@ -10,12 +10,14 @@
 namespace bbrgym {
 
 /// What window-based controllers that answer losses share: slow start, fast recovery by PRR, the restart after a
-/// timeout, the answer to CE marks (at most one per round trip), and a pacing rate. A controller that derives from it
-/// decides how the window moves in congestion avoidance, and how far a loss and a mark reduce it.
+/// timeout, the answer to CE marks (at most one per round trip), the undo of an answer to losses that were none, and a
+/// pacing rate. A controller that derives from it decides how the window moves in congestion avoidance, and how far a
+/// loss and a mark reduce it.
 class LossBasedController : public Controller {
  public:
   void OnAck(const AckEvent& ack) final;
   void OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) final;
+  bool OnSpuriousRecovery() final;
   void OnRestart(Nanoseconds now) override { last_ack_ = now; }
   Decision decision() const final;
   Metrics metrics() const override;
@@ -44,6 +46,9 @@ class LossBasedController : public Controller {
   virtual Bytes MarkedThreshold() { return ReducedThreshold(); }
   /// Hook: takes a retransmission timeout.
   virtual void OnTimeout() {}
+  /// Hook: takes back what the last `ReducedThreshold` and the timeouts since have changed, besides the window and the
+  /// threshold.
+  virtual void UndoReduction() {}
 
   /// Begins congestion avoidance at the current window, unless it has begun below it.
   void EndSlowStart() { ssthresh_ = std::min(ssthresh_, cwnd_); }
@@ -77,7 +82,10 @@ class LossBasedController : public Controller {
   Recovery recovery_ = Recovery::kOpen;
   bool is_prr_started_ = false;
   Bytes ssthresh_ = kNoThreshold;
+  // From before the recovery.
   Bytes cwnd_at_loss_ = 0;
+  Bytes ssthresh_at_loss_ = kNoThreshold;
+  bool is_reduced_ = false;  // by the recovery, not by marks of the same round trip
   Bytes delivered_ = 0;
   Bytes mark_end_ = kNoMark;  // what it is once everything that was in flight at the last answer to a mark is delivered
   Nanoseconds smoothed_rtt_ = 0;

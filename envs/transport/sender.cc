@@ -257,8 +257,12 @@ void Sender::Queue(std::uint64_t segment) {
 
 void Sender::Deliver(Sent& packet) {
   counts_.delivered_bytes += packet.bytes;
-  if (packet.segment < segments_.begin()) return;
-  std::uint8_t& state = segments_[packet.segment];
+  Arrive(packet.segment);
+}
+
+void Sender::Arrive(std::uint64_t segment) {
+  if (segment < segments_.begin()) return;
+  std::uint8_t& state = segments_[segment];
   if ((state & kArrived) != 0) return;
   if ((state & kMissing) != 0) --unrepaired_segments_;
   if ((state & kQueued) != 0) --queued_segments_;
@@ -281,7 +285,10 @@ void Sender::CheckLostPackets(const AckPacket& ack) {
     return std::any_of(ack.ranges.begin(), ack.ranges.begin() + ack.count,
                        [number](const PacketRange& range) { return range.low <= number && number <= range.high; });
   };
-  while (!lost_packets_.IsEmpty() && has_arrived(lost_packets_.Front())) lost_packets_.Pop();
+  while (!lost_packets_.IsEmpty() && has_arrived(lost_packets_.Front().number)) {
+    Arrive(lost_packets_.Front().segment);
+    lost_packets_.Pop();
+  }
   if (!lost_packets_.IsEmpty()) return;
   if (controller_->OnSpuriousRecovery()) recovery_ = Recovery::kOpen;
   decision_ = controller_->decision();
@@ -302,7 +309,7 @@ void Sender::DetectLosses(Nanoseconds now) {
     if (packet.state != State::kInFlight) continue;
     if (number + kPacketThreshold <= largest_acked_ || packet.time + delay <= now) {
       MarkLost(packet);
-      lost_packets_.Push(number);
+      lost_packets_.Push({number, packet.segment});
       if (packet.time <= first_rtt_time_) continue;
       if (run_begin == kNever) run_begin = packet.time;
       lost_span_ = std::max(lost_span_, packet.time - run_begin);

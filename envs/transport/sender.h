@@ -95,6 +95,11 @@ class Sender {
     bool is_app_limited;
   };
 
+  struct Lost {
+    PacketNumber number;
+    std::uint64_t segment;
+  };
+
   /// Packets whose time may be won back: the burst that RFC 9002, section 7.7, allows.
   static constexpr Bytes kMostWonBack = 10;
 
@@ -106,6 +111,7 @@ class Sender {
   void Queue(std::uint64_t segment);
   void CheckLostPackets(const AckPacket& ack);
   void Deliver(Sent& packet);
+  void Arrive(std::uint64_t segment);
   Bytes TakeMarks(const AckPacket& ack, Bytes acked);
   void DetectLosses(Nanoseconds now);
   void MarkLost(Sent& packet);
@@ -148,7 +154,7 @@ class Sender {
 
   Recovery recovery_ = Recovery::kOpen;
   std::uint64_t recovery_end_ = 0;
-  Ring<PacketNumber> lost_packets_;  // in this recovery, from the oldest that has not arrived
+  Ring<Lost> lost_packets_;  // in this recovery, from the oldest that has not arrived
 
   // State of the delivery-rate sampler.
   Nanoseconds delivered_time_ = 0;

@@ -48,7 +48,7 @@ def random_stream(name: str, seed: int, acks: int = 300) -> list[tuple[int, int,
             in_recovery = False
             controller.on_recovery(cc.Recovery.OPEN, now, in_flight)
         if in_recovery and rng.random() < 0.05:
-            controller.on_spurious_recovery()
+            in_recovery = not controller.on_spurious_recovery()
         if rng.random() < 0.02:
             controller.on_restart(now)
         if rng.random() < 0.1:

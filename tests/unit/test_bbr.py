@@ -104,6 +104,18 @@ def test_recovery_conserves_packets_for_a_round_and_restores_the_window():
     assert hand.ack(in_flight=30) >= before - 1, "the window from before recovery"
 
 
+@pytest.mark.parametrize("answers", [[Recovery.RECOVERY], [Recovery.RECOVERY, Recovery.LOSS]])
+def test_a_spurious_recovery_restores_the_window_at_once(answers: list[Recovery]):
+    hand = Hand(make(), 5000)
+    before = hand.window
+    for answer in answers:
+        hand.hear(answer)
+        hand.ack(lost=1, in_flight=38)
+    assert hand.window < before
+    assert hand.controller.on_spurious_recovery(), "it ends recovery"
+    assert hand.ack(in_flight=38) >= before - 1
+
+
 def test_a_recovery_that_begins_as_one_ends_keeps_the_window_from_before_both():
     hand = Hand(make(), 5000)
     before = hand.window
@@ -283,3 +295,29 @@ def test_a_timeout_is_a_round_with_a_loss():
     path.play(7, lost=20)
     path.bbr.on_recovery(Recovery.LOSS, path.now, 0)
     assert is_known(path.bbr.metrics()["long_term_bandwidth_mbps"])
+
+
+def test_a_spurious_recovery_takes_the_policer_back():
+    path = policed()
+    assert is_known(path.play(9, lost=20)[-1])
+    path.bbr.on_recovery(Recovery.RECOVERY, path.now, 0)
+    path.bbr.on_spurious_recovery()
+    assert not is_known(path.bbr.metrics()["long_term_bandwidth_mbps"])
+
+
+def test_after_a_spurious_recovery_startup_counts_its_rounds_anew():
+    """Linux bbr_undo_cwnd."""
+
+    def rounds_until_full(after: int) -> int:
+        path = Policed(make())
+        for played in range(1, 20):
+            path.play_round(lost=0)
+            if path.bbr.metrics()["is_full_pipe"]:
+                return played
+            if played == after:
+                path.bbr.on_recovery(Recovery.RECOVERY, path.now, 0)
+                path.bbr.on_spurious_recovery()
+        raise AssertionError
+
+    usual = rounds_until_full(after=0)
+    assert rounds_until_full(after=usual - 1) == usual + 3

@@ -199,6 +199,20 @@ def test_a_timeout_reduces_the_window_to_one_packet_until_recovery_ends(name: st
     assert rounds.cwnd == before
 
 
+def test_a_spurious_recovery_restores_the_window_and_the_bounds():
+    rounds = Rounds(CRUISE)
+    before = rounds.cwnd
+    rounds.hear(Recovery.RECOVERY)
+    for _ in range(3):
+        rounds.round(lost=1, rate_mbps=3.0)
+    assert rounds.metrics["inflight_lo_packets"] > 0
+    assert rounds.metrics["bandwidth_lo_mbps"] > 0
+    assert rounds.controller.on_spurious_recovery(), "it ends recovery"
+    assert rounds.cwnd >= before
+    assert math.isnan(rounds.metrics["inflight_lo_packets"])
+    assert math.isnan(rounds.metrics["bandwidth_lo_mbps"])
+
+
 def test_a_timeout_during_recovery_restores_the_window_from_before_both():
     rounds = Rounds(CRUISE)
     before = rounds.cwnd

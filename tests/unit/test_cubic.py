@@ -39,6 +39,22 @@ def test_a_loss_reduces_the_window_to_seven_tenths():
     assert hand.metrics["ssthresh_packets"] == pytest.approx(700)
 
 
+@pytest.mark.parametrize("answers", [[Recovery.RECOVERY], [Recovery.RECOVERY, Recovery.LOSS]])
+def test_after_losses_that_were_none_the_curve_goes_on(answers: list[Recovery]):
+    def window_after(answers: list[Recovery]) -> float:
+        hand = Hand(cwnd_packets=1000)
+        hand.lose()
+        hand.avoid_for(3)
+        for answer in answers:
+            hand.hear(answer)
+        if answers:
+            hand.controller.on_spurious_recovery()
+        hand.avoid_for(3)
+        return hand.cwnd
+
+    assert window_after(answers) == window_after([])
+
+
 def test_a_mark_reduces_the_window_to_85_hundredths_and_starts_the_curve_there():
     """RFC 8511, section 3.1."""
     hand = Hand(cwnd_packets=1000)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from bbrgym import Engine, Flow, Scenario, _testing
+from bbrgym import Engine, Flow, Scenario, _testing, simulate
 
 US = 1_000
 SEED = 3
@@ -45,6 +45,12 @@ def test_a_late_packet_arrives_as_late_as_the_scenario_says(native: Engine) -> N
     on_time = end_ms(native, ONE_PACKET)
     late = dataclasses.replace(ONE_PACKET, reordering=NEARLY_ALWAYS, reordering_ms=5)
     assert end_ms(native, late) - on_time == pytest.approx(5, abs=1e-9)
+
+
+@pytest.mark.parametrize("algorithm", ["newreno", "cubic", "vegas", "bbr", "bbr2", "bbr3"])
+def test_a_flow_whose_packets_are_late_and_not_lost_fills_the_link(algorithm: str) -> None:
+    path = Scenario(duration_s=8, flows=(Flow(algorithm, rtt_ms=40),), reordering=0.01, reordering_ms=10)
+    assert simulate(path, seed=SEED).summary(after_s=3).link.utilisation > 0.8
 
 
 # --- the policer ----------------------------------------------------------------------------------------------------

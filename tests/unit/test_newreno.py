@@ -1,5 +1,6 @@
 """NewReno (RFC 5681, RFC 6582), without simulator (docs/algorithms/newreno.md)."""
 
+import pytest
 from ack_path import PACKET, Hand, make
 
 from bbrgym._testing import Recovery
@@ -27,6 +28,32 @@ def test_a_timeout_leaves_one_packet_and_half_as_threshold():
     hand.hear(Recovery.LOSS)
     assert hand.window == 1
     assert hand.metrics["ssthresh_packets"] == 50
+
+
+@pytest.mark.parametrize("name", ["newreno", "cubic", "vegas", "ledbat", "prague"])
+@pytest.mark.parametrize("answers", [[Recovery.RECOVERY], [Recovery.LOSS], [Recovery.RECOVERY, Recovery.LOSS]])
+def test_an_answer_to_losses_that_were_none_is_taken_back(name: str, answers: list[Recovery]):
+    """RFC 9438, section 4.9."""
+    hand = Hand(make(name, 100, 100), time_ms=0)
+    hand.hear(Recovery.RECOVERY)
+    hand.hear(Recovery.OPEN)
+    before = hand.window, hand.metrics["ssthresh_packets"]
+    for answer in answers:
+        hand.hear(answer)
+    hand.ack(in_flight=10)
+    assert hand.window < before[0]
+    assert hand.controller.on_spurious_recovery(), "it ends recovery"
+    assert (hand.window, hand.metrics["ssthresh_packets"]) == before
+    hand.hear(Recovery.RECOVERY)
+    assert hand.metrics["ssthresh_packets"] < before[1], "the next loss is answered"
+
+
+def test_an_answer_to_a_mark_is_not_taken_back():
+    hand = reno(100)
+    marked(hand, delivered=1, in_flight=99)
+    hand.hear(Recovery.RECOVERY, in_flight=90)
+    hand.controller.on_spurious_recovery()
+    assert (hand.window, hand.metrics["ssthresh_packets"]) == (80, 80)
 
 
 def test_pacing_is_an_option_and_spreads_the_window_over_the_rtt():

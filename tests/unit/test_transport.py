@@ -442,8 +442,19 @@ def test_a_reduction_that_is_taken_back_ends_recovery(takes_back: bool):
     hand.ack(10, (2, 5))  # 0 and 1 are late
     hand.send(10)
     hand.sender.on_ack(11 * MS, [(0, 5)])
-    hand.ack(12, (9, 9), (0, 5))  # another loss, before what was in flight when recovery began is delivered
+    hand.ack(12, (0, 6))
+    assert hand.states == [RECOVERY], "nothing is missing any more, though the repairs are still in flight"
+    hand.ack(13, (10, 10), (0, 6))  # another loss, before what was in flight when recovery began is delivered
     assert hand.states == [RECOVERY] * (1 + takes_back)
+
+
+def test_what_was_late_is_not_sent_again_once_it_has_arrived():
+    hand = Hand(cwnd=10)
+    hand.send(0)
+    hand.ack(10, (2, 5))  # 0 and 1 are late
+    hand.send(10, 1)  # segment 0 again
+    hand.sender.on_ack(11 * MS, [(0, 5)])
+    assert [segment for _, segment, *_ in hand.send(11)] == list(range(10, 15))
 
 
 def test_a_recovery_in_which_one_packet_was_lost_is_not_spurious():
