@@ -22,6 +22,7 @@ from rich.console import Console
 
 from bbrgym.envs.engine import EngineError
 from bbrgym.interruption import SAME_COMMAND, run_interruptible
+from bbrgym.output import run_with_output
 from studies.page import duration
 from studies.study import Study, names
 
@@ -79,4 +80,4 @@ def _make(study: Study, options: Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_interruptible("studies", main, SAME_COMMAND))
+    sys.exit(run_with_output(lambda: run_interruptible("studies", main, SAME_COMMAND)))

@@ -29,14 +29,11 @@ from bbrgym.hydra_task import Task, add_overrides, complete_with_hydra, run_expl
 from bbrgym.interruption import SAME_COMMAND, resumed_by, run_interruptible
 from bbrgym.layout import name_table, wrap
 from bbrgym.output import (
-    NO_READER,
     OPTIONS,
-    discard_output,
-    has_no_reader,
     is_json,
     is_quiet,
-    prepare_output,
     printing,
+    run_with_output,
     tell,
 )
 from bbrgym.ports import check_port
@@ -65,16 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0, 1 after an error with a message, 2 for an unknown command, 130 after Ctrl-C, 141 if nobody
         reads what it prints, 143 after SIGTERM.
     """
-    prepare_output()
-    try:
-        status = run_interruptible("bbrgym", lambda: _main(arguments))
-        sys.stdout.flush()
-    except (BrokenPipeError, SystemExit) as error:
-        if not has_no_reader(error):
-            raise
-        discard_output()
-        return NO_READER
-    return status
+    return run_with_output(lambda: run_interruptible("bbrgym", lambda: _main(arguments)))
 
 
 def _main(arguments: Sequence[str] | None) -> int:

@@ -9,7 +9,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from contextvars import ContextVar
 from typing import Any, Final, TextIO
@@ -63,6 +63,20 @@ NO_READER: Final = 128 + signal.SIGPIPE
 """Exit status of a command whose output nobody reads to its end, as shells report it: `bbrgym … | head`."""
 
 _PLAIN: Final = {"…": "...", "µ": "u", "─": "-"}
+
+
+def run_with_output(command: Callable[[], int]) -> int:
+    """Run a command that prints, and return its exit status: `NO_READER` if nobody reads what it prints."""
+    prepare_output()
+    try:
+        status = command()
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as error:
+        if not has_no_reader(error):
+            raise
+        discard_output()
+        return NO_READER
+    return status
 
 
 def prepare_output() -> None:

@@ -5,7 +5,8 @@
 struct loss_based {
   double window, ssthresh, packet;
   double window_before, ssthresh_before; /* the last reduction */
-  int64_t rtt, least_rtt, reduced_at, now;
+  int64_t rtt, reduced_at, now;
+  int32_t is_recovering; /* from a loss, not from a timeout */
 };
 
 static void create(void *memory, const struct bbrgym_connection *c) {
@@ -44,6 +45,7 @@ static void on_ack(void *memory, const struct bbrgym_ack *ack) {
 #endif
     return;
   }
+  if (s->is_recovering) return;
 #ifndef DEFECT_GROWS_WITHOUT_DATA
   if (!ack->is_window_limited) return;
 #endif
@@ -60,6 +62,7 @@ static void on_ack(void *memory, const struct bbrgym_ack *ack) {
 static void on_loss(void *memory, const struct bbrgym_loss *loss) {
   struct loss_based *s = memory;
   s->now = loss->now_ns;
+  s->is_recovering = loss->kind == BBRGYM_LOSS;
 #ifdef DEFECT_IGNORES_LOSS
   return;
 #endif
