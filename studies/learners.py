@@ -9,6 +9,7 @@ so does what is simple.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,14 +43,17 @@ from studies.learned import (
 RUNS: Final = Path("runs/learners")
 TASK: Final = "recogniser_task"
 """The experiment that has the features and actions of the reference."""
+DISTIL: Final = ("agent=distil", "agent.scenarios={scenarios}", "agent.improvements=100")
+SCENARIOS_PER_MINUTE: Final = 200
+"""Of a stage that distils: the tables of its first scenarios then take a third of its time."""
 LEARNERS: Final[Mapping[str, Sequence[Sequence[str]]]] = {
     "cma, linear": [["agent=cma"]],
     "cma, 8 tanh": [["agent=cma", "agent.population=24", "agent.net_arch=[8]"]],
     "ppo": [["agent=ppo"]],
     "ppo with memory": [["agent=ppo", "agent.units=32", "agent.has_skip=true"]],
     "sac": [["agent=sac"]],
-    "distil": [["agent=distil"]],
-    "distil, then cma": [["agent=distil"], ["agent=cma", "agent.population=24"]],
+    "distil": [DISTIL],
+    "distil, then cma": [DISTIL, ["agent=cma", "agent.population=24"]],
 }
 """Overrides of each stage of a learner. A later stage tunes what the stage before it has made."""
 MINUTES: Final = (2, 10)
@@ -76,10 +80,14 @@ class Training:
         return code_hash("native", also=json.dumps([*stages(self), task(), judges(), WARMUP]))
 
     @property
+    def folder(self) -> Path:
+        """Where it leaves its files."""
+        return RUNS / self.code / self.name.replace(", ", "-").replace(" ", "-")
+
+    @property
     def paths(self) -> list[Path]:
         """The folder of each stage's run."""
-        name = self.name.replace(", ", "-").replace(" ", "-")
-        return [RUNS / self.code / name / str(place) for place, _ in enumerate(stages(self))]
+        return [self.folder / str(place) for place, _ in enumerate(stages(self))]
 
 
 @dataclass(frozen=True)
@@ -124,9 +132,11 @@ def work(job: Training | Untrained) -> Rows:
     if isinstance(job, Untrained):
         return [{"fair_power": mean_power(job.cases), "steps": 0}]
     finals = [path / "final" for path in job.paths]
+    # With a cache of its own: no training gets what another one has simulated.
+    own = {**os.environ, "XDG_CACHE_HOME": str((job.folder / "cache").resolve())}
     for final, command in zip(finals, commands(job), strict=True):
         if not (final / "agent.json").is_file():
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=own)
     agent = finals[-1]
     flow = {"algorithm": "policy", "policy": str(agent)}
     return [
@@ -145,13 +155,14 @@ def mean_power(cases: Sequence[FairPower]) -> float:
 def stages(job: Training) -> list[list[str]]:
     """Return the overrides of each stage of a training, but for its seed and its folders."""
     own = LEARNERS[job.learner]
+    minutes = job.minutes / len(own)
     return [
         [
             f"experiment={TASK}",
             "scenario=families",
-            *overrides,
+            *(override.format(scenarios=round(SCENARIOS_PER_MINUTE * minutes)) for override in overrides),
             *(f"train.{name}={NEVER}" for name in ("total_steps", "eval_every", "checkpoint_every")),
-            f"train.max_minutes={job.minutes / len(own):g}",
+            f"train.max_minutes={minutes:g}",
         ]
         for overrides in own
     ]
