@@ -81,7 +81,7 @@ void BbrController::OnRecovery(Recovery state, Nanoseconds /*now*/, Bytes in_fli
 bool BbrController::OnSpuriousRecovery() {
   // Linux bbr_undo_cwnd. The window returns with the next ACK, as at the end of every recovery.
   full_pipe_.ForgetGrowth();
-  long_term_.Reset(LongTermEvent(/*has_loss=*/false, /*is_app_limited=*/false));
+  long_term_ = {};
   recovery_ = Recovery::kOpen;
   return true;
 }
@@ -244,18 +244,14 @@ BitsPerSecond BbrController::UsedBandwidth() const {
 void BbrController::UpdateLongTermBandwidth(bool has_loss, bool is_app_limited) {
   if (!parameters_.long_term_sampling) return;
   const bool was_used = long_term_.is_used();
-  long_term_.Update(LongTermEvent(has_loss, is_app_limited));
+  long_term_.Update({.now = last_ack_,
+                     .delivered = delivered_,
+                     .lost = lost_,
+                     .has_loss = has_loss,
+                     .is_app_limited = is_app_limited,
+                     .is_round_start = is_round_start_,
+                     .is_probe_bw = mode_ == Mode::kProbeBw});
   if (was_used && !long_term_.is_used()) EnterProbeBw(last_ack_);  // restart the cycle
-}
-
-LongTermBandwidth::Event BbrController::LongTermEvent(bool has_loss, bool is_app_limited) const {
-  return {.now = last_ack_,
-          .delivered = delivered_,
-          .lost = lost_,
-          .has_loss = has_loss,
-          .is_app_limited = is_app_limited,
-          .is_round_start = is_round_start_,
-          .is_probe_bw = mode_ == Mode::kProbeBw};
 }
 
 void BbrController::EnterProbeBw(Nanoseconds now) {

@@ -156,7 +156,6 @@ class BbrController : public Controller {
   /// Returns the bandwidth that the flow uses: the maximum, or the long-term bandwidth while that is in use.
   BitsPerSecond UsedBandwidth() const;
   void UpdateLongTermBandwidth(bool has_loss, bool is_app_limited);
-  LongTermBandwidth::Event LongTermEvent(bool has_loss, bool is_app_limited) const;
   void EnterProbeBw(Nanoseconds now);
   void StartPhase(int index, Nanoseconds now);
   void EndProbeRtt(Nanoseconds now);

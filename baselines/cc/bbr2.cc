@@ -66,9 +66,7 @@ void Bbr2Controller::OnAck(const AckEvent& ack) {
 void Bbr2Controller::OnRecovery(Recovery state, Nanoseconds /*now*/, Bytes in_flight) {
   if (state != Recovery::kOpen && recovery_ == Recovery::kOpen) {
     SaveCwnd();
-    bandwidth_lo_before_recovery_ = model_.bandwidth_lo;
-    inflight_lo_before_recovery_ = model_.inflight_lo;
-    inflight_hi_before_recovery_ = model_.inflight_hi;
+    bounds_before_recovery_ = model_.bounds();
   }
   if (state == Recovery::kLoss) {
     full_pipe_.ForgetBandwidth();
@@ -86,9 +84,7 @@ bool Bbr2Controller::OnSpuriousRecovery() {
   // v2alpha's bbr2_undo_cwnd.
   full_pipe_.ForgetGrowth();
   model_.has_loss_in_round = false;
-  model_.bandwidth_lo = std::max(model_.bandwidth_lo, bandwidth_lo_before_recovery_);
-  model_.inflight_lo = std::max(model_.inflight_lo, inflight_lo_before_recovery_);
-  model_.inflight_hi = std::max(model_.inflight_hi, inflight_hi_before_recovery_);
+  model_.RaiseTo(bounds_before_recovery_);
   RestoreCwnd();
   recovery_ = Recovery::kOpen;
   return true;

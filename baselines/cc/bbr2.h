@@ -107,9 +107,7 @@ class Bbr2Controller : public Controller {
   bool is_idle_restart_ = false;
   // From before the recovery.
   Bytes cwnd_before_recovery_ = 0;
-  BitsPerSecond bandwidth_lo_before_recovery_ = 0;
-  Bytes inflight_lo_before_recovery_ = 0;
-  Bytes inflight_hi_before_recovery_ = 0;
+  ProbingModel::Bounds bounds_before_recovery_;
   Bytes cwnd_;
   PacingRate pacing_rate_;
 };

@@ -103,9 +103,7 @@ bool Bbr3Controller::OnSpuriousRecovery() {
   RestoreCwnd();
   model_.has_loss_in_round = false;
   full_pipe_.Restart();
-  model_.bandwidth_lo = std::max(model_.bandwidth_lo, undo_.bandwidth_lo);
-  model_.inflight_lo = std::max(model_.inflight_lo, undo_.inflight_lo);
-  model_.inflight_hi = std::max(model_.inflight_hi, undo_.inflight_hi);
+  model_.RaiseTo(undo_.bounds);
   if (undo_.is_startup && model_.mode != Mode::kStartup) {
     is_pipe_full_ = false;
     if (model_.mode != Mode::kProbeRtt) model_.mode = Mode::kStartup;
@@ -396,7 +394,7 @@ void Bbr3Controller::SaveStateUponLoss() {
   SaveCwnd();
   // Once per recovery: its first loss may already have changed the state when the transport enters it.
   if (std::exchange(is_undo_saved_, true)) return;
-  undo_ = {.bandwidth_lo = model_.bandwidth_lo, .inflight_lo = model_.inflight_lo, .inflight_hi = model_.inflight_hi};
+  undo_ = {.bounds = model_.bounds()};
 }
 
 Bytes Bbr3Controller::BdpMultiple(BitsPerSecond bandwidth, double gain) const {

@@ -89,9 +89,7 @@ class Bbr3Controller final : public Controller {
 
   /// The state from before the losses changed it. It is restored if the recovery turns out to be spurious.
   struct Undo {
-    BitsPerSecond bandwidth_lo = 0;
-    Bytes inflight_lo = 0;
-    Bytes inflight_hi = 0;
+    ProbingModel::Bounds bounds;
     // The state that the losses ended, if any.
     bool is_startup = false;
     bool is_up = false;

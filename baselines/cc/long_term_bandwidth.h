@@ -56,13 +56,6 @@ class LongTermBandwidth {
     EndInterval(RateOf(delivered, interval), event);
   }
 
-  /// Begins again (Linux bbr_reset_lt_bw_sampling).
-  void Reset(const Event& event) {
-    bandwidth_ = 0;
-    is_used_ = is_sampling_ = false;
-    StartInterval(event);
-  }
-
   /// Whether `value` replaces the maximum.
   bool is_used() const { return is_used_; }
   /// 0 before the first interval has ended.
@@ -92,6 +85,12 @@ class LongTermBandwidth {
       }
     }
     bandwidth_ = bandwidth;
+    StartInterval(event);
+  }
+
+  void Reset(const Event& event) {
+    bandwidth_ = 0;
+    is_used_ = is_sampling_ = false;
     StartInterval(event);
   }
 

@@ -152,6 +152,19 @@ struct ProbingModel {
     inflight_lo = std::max(inflight_latest, static_cast<Bytes>(share * static_cast<double>(inflight_lo)));
   }
 
+  struct Bounds {
+    BitsPerSecond bandwidth_lo = 0;
+    Bytes inflight_lo = 0;
+    Bytes inflight_hi = 0;
+  };
+
+  Bounds bounds() const { return {bandwidth_lo, inflight_lo, inflight_hi}; }
+  /// Raises the bounds to what they were before, where losses that were none have lowered them.
+  void RaiseTo(const Bounds& before) {
+    bandwidth_lo = std::max(bandwidth_lo, before.bandwidth_lo);
+    inflight_lo = std::max(inflight_lo, before.inflight_lo);
+    inflight_hi = std::max(inflight_hi, before.inflight_hi);
+  }
   void ResetLowerBounds() { bandwidth_lo = inflight_lo = kNoBound; }
 
   /// Forgets losses and deliveries, but for this sample.
