@@ -1,4 +1,4 @@
-"""What `bbrgym break` finds: twenty planted defects, and failures that the literature knows.
+"""What `bbrgym break` finds: twenty planted defects, failures that the literature knows, and those of six controllers.
 
 A planted defect counts as found if the search has a failure of it, with three seeds of five, on a path where its
 correct twin is not broken in the same way. Seconds are processor seconds of one core, of the search alone.
@@ -10,6 +10,8 @@ import inspect
 import json
 import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -32,11 +34,19 @@ from bbrgym.benchmark.ledger import Rows
 from bbrgym.envs.scenario import Scenario
 from studies import page
 
-SOURCES: Final = Path(__file__).parents[1] / "tests" / "defects"
+ROOT: Final = Path(__file__).parents[1]
+
+SOURCES: Final = ROOT / "tests" / "defects"
 """Two controllers in C, each right without a DEFECT_…"""
 
 SECONDS: Final = 60.0
 """Processor seconds for each search."""
+
+CONTROLLERS: Final = ("policy", "bbr3", "cubic", "examples/vegas.c", "examples/aimd.c", "examples/five.c")
+"""What the command searches for any failure, with `CANDIDATES` paths."""
+CANDIDATES: Final = 400
+WORST: Final = 3
+"""How many failures of each the page shows."""
 
 LIMITS: Final = {name: one.limit for name, one in PROPERTIES.items()}
 
@@ -226,6 +236,7 @@ class Known:
         kinds: a path that shows it has one of these; () for any path.
         cause: what a path with a regret must lack; None for any.
         needs: what else must hold of the path.
+        kernel: the algorithm of the kernel's own TCP on which the path is replayed; None if it has none.
     """
 
     what: str
@@ -234,6 +245,7 @@ class Known:
     kinds: tuple[str, ...] = ()
     cause: str | None = None
     needs: Callable[[Scenario], bool] = lambda scenario: True
+    kernel: str | None = None
 
     def is_shown_by(self, failure: failures.Failure) -> bool:
         """Return whether a failure is this one."""
@@ -254,6 +266,7 @@ KNOWN: Final = {
         "BBR stalls under bursts of loss (CC-Fuzz, HotNets 2022)",
         ("stalled", "starved"),
         ("bursts", "burst_packets"),
+        kernel="linux-bbr",
     ),
     "bbr by RTT": Known(
         "bbr",
@@ -261,6 +274,8 @@ KNOWN: Final = {
         ("regret", "starved"),
         ("crowd",),
         "fairness",
+        needs=lambda scenario: not scenario.has_ecn,
+        kernel="linux-bbr",
     ),
     "bbr3 after a fall": Known(
         "bbr3",
@@ -269,13 +284,20 @@ KNOWN: Final = {
         ("rate",),
         needs=lambda scenario: any(rate < scenario.rate_mbps / 10 for _, rate in scenario.rate_schedule),
     ),
-    "cubic bloats": Known("cubic", "CUBIC fills the buffer (Gettys and Nichols 2011)", ("regret",), cause="delay"),
+    "cubic bloats": Known(
+        "cubic",
+        "CUBIC fills the buffer (Gettys and Nichols 2011)",
+        ("regret",),
+        cause="delay",
+        kernel="linux-cubic",
+    ),
     "vegas and who comes late": Known(
         "vegas",
         "Vegas: who comes late takes the queue for the path (Mo et al., INFOCOM 1999)",
         ("unfair", "regret", "starved"),
         ("alike",),
         "fairness",
+        kernel="linux-vegas",
     ),
     "copa in a small buffer": Known(
         "copa",
@@ -289,14 +311,15 @@ KNOWN: Final = {
         "Reno is slow where the window is large (RFC 3649)",
         ("regret", "starved"),
         cause="utilisation",
-        needs=lambda scenario: max(flow.rtt_ms for flow in scenario.flows) >= 100,
+        needs=lambda scenario: max(flow.rtt_ms for flow in scenario.flows) >= 100 and not scenario.has_ecn,
+        kernel="linux-reno",
     ),
 }
 """What the literature knows. The search is not told."""
 
 
 def recognise(name: str, *, seed: int = 1, seconds: float = SECONDS) -> dict[str, Any]:
-    """Search an algorithm until a known failure is among what is found; confirm it in ns-3."""
+    """Search an algorithm until a known failure is among what is found; confirm it in ns-3 and in the kernel."""
     known = KNOWN[name]
     chosen = Candidate.of(known.what)
     judge = Judge(chosen, LIMITS)
@@ -326,11 +349,34 @@ def recognise(name: str, *, seed: int = 1, seconds: float = SECONDS) -> dict[str
         assert failure is not None
         row |= {"property": of, "path": failure.path, "outcome": failure.outcome, **_sizes(failure)}
         row["ns3"] = replay(failure, chosen, judge, "ns3").elsewhere["ns3"]
+        if known.kernel is not None:
+            row["linux"] = replay(failure, Candidate.of(known.kernel, engine="linux"), judge, "linux").elsewhere[
+                "linux"
+            ]
     return row
 
 
-Kind = Literal["search", "draws", "known"]
-"""A planted defect by search or by draws alone, or a known failure."""
+def command(what: str) -> list[str]:
+    """Return the arguments of `bbrgym` that search a controller for any failure."""
+    return ["break", what, "--candidates", str(CANDIDATES)]
+
+
+def broken(what: str) -> dict[str, Any]:
+    """Return what the command says of a controller, on one core."""
+    program = str(Path(sys.executable).with_name("bbrgym"))
+    arguments = [program, *command(what), "executor.workers=1", "--json"]
+    ended = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=True)
+    told = json.loads(ended.stdout)
+    shown = ("property", "path", "outcome", "repeats")
+    return {
+        "seconds": told["seconds"],
+        "first_s": told["first_failure_s"],
+        "failures": json.dumps([{name: one[name] for name in shown} for one in told["failures"]]),
+    }
+
+
+Kind = Literal["search", "draws", "known", "any"]
+"""A planted defect by search or by draws alone, a known failure, or any failure of a controller."""
 
 
 @dataclass(frozen=True)
@@ -354,6 +400,9 @@ class Hunt:
         if self.kind == "known":
             engines.append("ns3")
             also = repr([self.what, KNOWN[self.what].what, KNOWN[self.what].properties, KNOWN[self.what].kinds])
+        elif self.kind == "any":
+            also = repr([self.kind, *command(self.what)])
+            texts += [path.read_text(encoding="utf-8") for path in [ROOT / self.what] if path.is_file()]
         else:
             also = repr([self.kind, self.what, DEFECTS[self.what]])
             texts.append((SOURCES / f"{DEFECTS[self.what].source}.c").read_text(encoding="utf-8"))
@@ -363,19 +412,24 @@ class Hunt:
 def jobs() -> list[Hunt]:
     """Return all jobs."""
     known = [Hunt("known", name) for name in KNOWN]
-    return [*(Hunt("search", one) for one in DEFECTS), *known, *(Hunt("draws", one) for one in DEFECTS)]
+    controllers = [Hunt("any", what) for what in CONTROLLERS]
+    return [*(Hunt("search", one) for one in DEFECTS), *known, *controllers, *(Hunt("draws", one) for one in DEFECTS)]
 
 
 def work(job: Hunt) -> Rows:
     """Measure a job."""
     if job.kind == "known":
         return [recognise(job.what)]
+    if job.kind == "any":
+        return [broken(job.what)]
     return [hunt(job.what, evolves=job.kind == "search", shrinks=job.kind == "search")]
 
 
 def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
     """Return the names that the page uses."""
-    rows = {job.name: _MISSING for job in jobs()} | {name: of_job[0] for name, of_job in results.items()}
+    rows = {job.name: _MISSING for job in jobs() if job.kind != "any"} | {
+        name: of_job[0] for name, of_job in results.items()
+    }
     defects = [
         [
             one.text,
@@ -394,16 +448,22 @@ def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, ob
             _text(rows[f"known {name}"], "property"),
             _line(rows[f"known {name}"]),
             _text(rows[f"known {name}"], "ns3"),
+            _text(rows[f"known {name}"], "linux"),
         ]
         for name, one in KNOWN.items()
     ]
-    shown = [row for name, row in rows.items() if row["found"] and not name.startswith("draws")]
+    shown = [row for name, row in rows.items() if row.get("found") and not name.startswith("draws")]
     measured = {kind: sum(one.kind == kind and one.name in results for one in jobs()) for kind in get_args(Kind)}
     return {
         "measured": measured,
         "left": len(jobs()) - sum(measured.values()),
         "defects": page.table(("defect", "search, s", "draws, s", "property", "shrunk", "twin"), defects, (1, 2)),
-        "known": page.table(("failure", "search, s", "property", "shrunk", "in ns-3"), known, (1,)),
+        "known": page.table(("failure", "search, s", "property", "shrunk", "in ns-3", "in the kernel"), known, (1,)),
+        "any": page.table(
+            ("controller", "failures", "first, s", "property", "the worst"), _any_failures(results), (1, 2)
+        ),
+        "candidates": CANDIDATES,
+        "worst": WORST,
         "searched": sum(_is_in_time(rows[f"search {name}"]) for name in DEFECTS),
         "drawn": sum(_is_in_time(rows[f"draws {name}"]) for name in DEFECTS),
         "recognised": sum(_is_in_time(rows[f"known {name}"]) for name in KNOWN),
@@ -413,6 +473,20 @@ def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, ob
             for name in ("flows_before", "fields_before", "flows_after", "fields_after")
         },
     }
+
+
+def _any_failures(results: Mapping[str, Rows]) -> list[list[str]]:
+    """Return the worst failures of each controller, a line each."""
+    lines = []
+    for what in CONTROLLERS:
+        for row in results.get(Hunt("any", what).name, []):
+            found = json.loads(str(row["failures"]))
+            first = "-" if row["first_s"] is None else f"{row['first_s']:.1f}"
+            facts = [what, str(len(found)), first]
+            for failure in found[:WORST] or [{"property": "-", "path": "-", "outcome": "no failure"}]:
+                lines.append([*facts, failure["property"], f"{failure['path']}: {failure['outcome']}"])
+                facts = [""] * len(facts)
+    return lines
 
 
 _MISSING: Final[dict[str, Any]] = {"found": False, "seconds": None}
@@ -430,7 +504,7 @@ def _is_in_time(row: Mapping[str, Any]) -> bool:
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:
-    return str(row[name]) if row["found"] else "-"
+    return str(row.get(name) or "-") if row["found"] else "-"
 
 
 def _line(row: Mapping[str, Any]) -> str:

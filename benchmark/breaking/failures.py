@@ -12,7 +12,7 @@ from bbrgym.baselines import registry
 from bbrgym.benchmark.breaking.find import Entry, Found
 from bbrgym.benchmark.breaking.judging import Judge, Trial
 from bbrgym.benchmark.breaking.properties import ALONE, PROPERTIES, Verdict
-from bbrgym.benchmark.breaking.shrink import SEEDS, seeds_of, shrink, size
+from bbrgym.benchmark.breaking.shrink import NEEDED, SEEDS, seeds_of, shrink, size
 from bbrgym.benchmark.breaking.space import OURS
 from bbrgym.benchmark.breaking.words import best_of, failure_in_words, kind_of, path_in_words
 from bbrgym.benchmark.candidate import Candidate
@@ -102,7 +102,7 @@ def settle(
     """Return different failures, the worst first.
 
     Of each property the worst comes first, then those of other kinds of path. They are shrunk, and two that become the
-    same kind with the same property count once.
+    same kind with the same property count once. What holds with fewer than `NEEDED` seeds is left out.
     """
     kept: dict[tuple[str, str], Failure] = {}
     for name, entry in _different(found.failures, most):
@@ -111,7 +111,8 @@ def settle(
         if shrinks and not is_over():
             tell(f"shrinking: {path_in_words(first.scenario)}")
             smaller = dataclasses.replace(first, scenario=shrunk(judge, name, first, is_over))
-        failure = look(judge, name, smaller, first.scenario) or look(judge, name, first)
+        looked = (look(judge, name, one, first.scenario) for one in dict.fromkeys((smaller, first)))
+        failure = next((one for one in looked if one is not None and one.repeats >= NEEDED), None)
         if failure is None:
             continue
         key = name, failure.kind

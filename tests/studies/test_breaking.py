@@ -1,5 +1,6 @@
 """The study of `bbrgym break`: planted defects are found, and their twins are correct."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +38,19 @@ def test_the_page_has_a_line_for_every_defect_and_known_failure():
     shown = {"property": "regret", "path": "one flow", "outcome": "7 % of the link", "value": 0.5, "twin": -0.1}
     sizes = {"flows_before": 2, "fields_before": 9, "flows_after": 1, "fields_after": 4}
     missed: dict[str, Any] = {"found": False, "seconds": 60.2, "paths": 900}
+    there = {"ns3": "stays", "linux": "not repeated"}
+    failures = [{"property": "starved", "path": f"{count} flows", "outcome": "nothing"} for count in range(5)]
     rows = {}
     for place, job in enumerate(breaking.jobs()):
-        row = (
-            missed if place % 3 == 0 else {"found": True, "seconds": 3.0, "paths": 48, **shown, **sizes, "ns3": "stays"}
-        )
+        row = missed if place % 3 == 0 else {"found": True, "seconds": 3.0, "paths": 48, **shown, **sizes, **there}
+        if job.kind == "any":
+            found = [] if job.what == "cubic" else failures
+            row = {"seconds": 60.0, "first_s": 2.0 if found else None, "failures": json.dumps(found)}
         rows[job.name] = [row]
     view = breaking.view(rows, lambda name, draw: name)
     assert str(view["defects"]).count("\n") >= len(breaking.DEFECTS) + 1
     assert str(view["known"]).count("\n") >= len(breaking.KNOWN) + 1
+    assert str(view["any"]).count("starved") == breaking.WORST * (len(breaking.CONTROLLERS) - 1)
     assert view["left"] == 0
     assert view["searched"] == sum(bool(rows[f"search {name}"][0]["found"]) for name in breaking.DEFECTS)
     assert len({job.code for job in breaking.jobs()}) == len(rows)

@@ -13,13 +13,13 @@ import yaml
 
 from bbrgym import Flow, Scenario, break_command
 from bbrgym.benchmark.breaking import report
-from bbrgym.benchmark.breaking.failures import look, plain_path, read_path, shrunk
-from bbrgym.benchmark.breaking.find import find
+from bbrgym.benchmark.breaking.failures import look, plain_path, read_path, settle, shrunk
+from bbrgym.benchmark.breaking.find import Entry, Found, find
 from bbrgym.benchmark.breaking.judging import Judge, Trial
 from bbrgym.benchmark.breaking.pinned import measure_property
 from bbrgym.benchmark.breaking.properties import ALONE, PROPERTIES
-from bbrgym.benchmark.breaking.shrink import NEEDED, holds, size
-from bbrgym.benchmark.breaking.space import OURS, Space
+from bbrgym.benchmark.breaking.shrink import NEEDED, holds, seeds_of, size
+from bbrgym.benchmark.breaking.space import OURS, Genome, Space
 from bbrgym.benchmark.breaking.words import kind_of, path_in_words
 from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.run_facts import facts_of, run
@@ -217,6 +217,18 @@ def test_what_is_shrunk_is_smaller_and_still_fails():
     assert smaller.reordering == 0
     assert holds(judge, "regret", [smaller], 7)[0] >= NEEDED
     assert smaller.duration_s >= PROPERTIES["regret"].least_s
+
+
+@pytest.mark.parametrize("broken", [NEEDED - 1, NEEDED])
+def test_what_is_printed_holds_with_three_seeds_of_five(broken: int):
+    path = Scenario(rate_mbps=20, buffer_bdp=1, loss=0.002, duration_s=10, flows=(Flow(OURS, rtt_ms=60),))
+    first = Trial(path, 3)
+    every = Judge(Candidate.of("newreno"), {"regret": 0.0}).judge([Trial(path, seed) for seed in seeds_of(first.seed)])
+    values = sorted((of_trial["regret"].value for of_trial in every), reverse=True)
+    judge = Judge(Candidate.of("newreno"), {"regret": (values[broken - 1] + values[broken]) / 2})
+    entry = Entry(Genome(("loss",), {}), first, judge.judge([first])[0]["regret"], 1)
+    printed = settle(judge, Found({("loss", "regret"): entry}), shrinks=False)
+    assert [one.repeats for one in printed] == [NEEDED] * (broken == NEEDED)
 
 
 def test_a_path_in_words():
