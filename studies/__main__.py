@@ -21,8 +21,8 @@ from pathlib import Path
 from rich.console import Console
 
 from bbrgym.envs.engine import EngineError
-from bbrgym.interruption import SAME_COMMAND, run_interruptible
-from bbrgym.output import run_with_output
+from bbrgym.interruption import SAME_COMMAND
+from bbrgym.output import run_program
 from studies.page import duration
 from studies.study import Study, names
 
@@ -80,4 +80,4 @@ def _make(study: Study, options: Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_with_output(lambda: run_interruptible("studies", main, SAME_COMMAND)))
+    sys.exit(run_program("studies", main, SAME_COMMAND))

@@ -31,7 +31,7 @@ from bbrgym.baselines.policy_file import FOLDERS, REFERENCE, find_policy, read_p
 from bbrgym.benchmark.experiments import compose_experiment
 from bbrgym.benchmark.style import COLOURS, MARKERS, Mark, empty_figure, name_lines, styled
 from bbrgym.files import read_object, write_json
-from bbrgym.interruption import run_interruptible
+from bbrgym.output import run_program
 from studies import blocks, page
 
 CARD: Final = page.RESULTS.parent / "policy.md"
@@ -313,4 +313,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_interruptible("adopt", main))
+    sys.exit(run_program("adopt", main))

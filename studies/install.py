@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from bbrgym.interruption import run_interruptible
+from bbrgym.output import run_program
 from studies import blocks, page
 
 MARK: Final = "studies/install.py"
@@ -99,4 +99,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_interruptible("install", main))
+    sys.exit(run_program("install", main))

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 import bbrgym
 from bbrgym.envs.episode_spec import EpisodeSpec
-from bbrgym.interruption import run_interruptible
+from bbrgym.output import run_program
 from studies import blocks, page
 
 MARK: Final = "studies/loops.py"
@@ -195,4 +195,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_interruptible("loops", main))
+    sys.exit(run_program("loops", main))

@@ -46,7 +46,7 @@ from bbrgym.envs.ns3.engine import Ns3Engine
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.scenario import known_units
 from bbrgym.executors import EXECUTORS, ExecutorConfig, make_executor
-from bbrgym.interruption import run_interruptible
+from bbrgym.output import run_program
 from studies import page
 
 MACHINE: Final = "Machine"
@@ -583,4 +583,4 @@ def _number(value: float, digits: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(run_interruptible("speed", main))
+    sys.exit(run_program("speed", main))

@@ -26,14 +26,14 @@ from bbrgym.conf import choices
 from bbrgym.envs.engine import EngineError
 from bbrgym.files import check_file, check_folder, is_local, open_folder
 from bbrgym.hydra_task import Task, add_overrides, complete_with_hydra, run_explained, run_with_hydra
-from bbrgym.interruption import SAME_COMMAND, resumed_by, run_interruptible
+from bbrgym.interruption import SAME_COMMAND, resumed_by
 from bbrgym.layout import name_table, wrap
 from bbrgym.output import (
     OPTIONS,
     is_json,
     is_quiet,
     printing,
-    run_with_output,
+    run_program,
     tell,
 )
 from bbrgym.ports import check_port
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0, 1 after an error with a message, 2 for an unknown command, 130 after Ctrl-C, 141 if nobody
         reads what it prints, 143 after SIGTERM.
     """
-    return run_with_output(lambda: run_interruptible("bbrgym", lambda: _main(arguments)))
+    return run_program("bbrgym", lambda: _main(arguments))
 
 
 def _main(arguments: Sequence[str] | None) -> int:

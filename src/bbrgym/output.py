@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from typing import Any, Final, TextIO
 
 from bbrgym.files import json_text
+from bbrgym.interruption import run_interruptible
 
 OPTIONS: Final = {
     "--json": "print one JSON object at the end; the rest goes to standard error",
@@ -65,11 +66,14 @@ NO_READER: Final = 128 + signal.SIGPIPE
 _PLAIN: Final = {"…": "...", "µ": "u", "─": "-"}
 
 
-def run_with_output(command: Callable[[], int]) -> int:
-    """Run a command that prints, and return its exit status: `NO_READER` if nobody reads what it prints."""
+def run_program(name: str, command: Callable[[], int], resumption: str = "") -> int:
+    """Run the command of a program, and return its exit status; the arguments are those of `run_interruptible`.
+
+    It ends in order after Ctrl-C and SIGTERM, and with `NO_READER` if nobody reads what it prints.
+    """
     prepare_output()
     try:
-        status = command()
+        status = run_interruptible(name, command, resumption)
         sys.stdout.flush()
     except (BrokenPipeError, SystemExit) as error:
         if not has_no_reader(error):

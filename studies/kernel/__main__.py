@@ -31,7 +31,7 @@ from bbrgym.benchmark.plots import over_time
 from bbrgym.envs.linux import bpf
 from bbrgym.envs.linux.engine import LinuxEngine
 from bbrgym.envs.trace import Trace
-from bbrgym.interruption import run_interruptible
+from bbrgym.output import run_program
 from studies import blocks, page
 from studies.kernel.cost import EVERY_ACK
 from studies.linux.cases import STAND_INS
@@ -369,4 +369,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_interruptible("kernel", main))
+    sys.exit(run_program("kernel", main))
