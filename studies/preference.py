@@ -95,38 +95,18 @@ def work(job: SeedRuns | MixedRun) -> Rows:
 
 
 def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
-    """Return the figure and the tables of each engine, and the table of flows with different preferences.
-
-    Until all of its runs are measured, a part is of older code (`page.load_older`).
-    """
-    older = page.load_older("preference")
-    context: dict[str, object] = {}
+    """Return the figure and the tables of each engine, and the table of flows with different preferences."""
+    context: dict[str, object] = {"mixed": mixed_table(results)}
     for engine in ENGINES:
         runs = {role: pair_runs(engine, role) for role in ROLES}
-        if is_measured([job for of_role in runs.values() for job in of_role], results):
-            found = points({role: table_of_runs(of_role, results) for role, of_role in runs.items()})
-            context[engine] = {
-                "seeds": len(runs["kind"][0].runs),
-                "summary": summary(found),
-                "figure": figure(engine, partial(front_figure, found)),
-                "table": point_table(found),
-                "is_older": False,
-            }
-        else:
-            was = older[engine]
-            drawn = f"preference/{engine}.png"  # as older code has drawn it
-            context[engine] = {**was, "table": "\n".join(was["table"]), "figure": drawn, "is_older": True}
-    is_mixed_measured = is_measured(mixed_runs(), results)
-    context["mixed"] = {
-        "table": mixed_table(results) if is_mixed_measured else "\n".join(older["mixed"]),
-        "is_older": not is_mixed_measured,
-    }
+        found = points({role: table_of_runs(of_role, results) for role, of_role in runs.items()})
+        context[engine] = {
+            "seeds": len(runs["kind"][0].runs),
+            "summary": summary(found),
+            "figure": figure(engine, partial(front_figure, found)),
+            "table": point_table(found),
+        }
     return context
-
-
-def is_measured(jobs: Sequence[SeedRuns | MixedRun], results: Mapping[str, Rows]) -> bool:
-    """Return whether all of some runs have a result."""
-    return all(job.name in results for job in jobs)
 
 
 def points(tables: Mapping[str, pd.DataFrame]) -> Points:

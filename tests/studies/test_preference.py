@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bbrgym.benchmark.statistics import Estimate
-from studies import page, preference
+from studies import preference
 from studies.page import figures_of
 from studies.preference import MixedRun, Point, beyond, jobs, pair_runs, summary, view, work
 
@@ -67,8 +67,6 @@ def test_the_page_has_the_points_of_each_engine_and_flows_with_different_prefere
     assert names[::4] == ["native/cubic/1bdp/cubic", "native/kind/1bdp/cubic", "mixed/0, 1/1"]
     results = {job.name: work(job) for job in preference.jobs()}
     made: Any = view(results, figures_of(tmp_path / "x.md", is_written=True))
-    assert not made["native"]["is_older"]
-    assert not made["mixed"]["is_older"]
     assert made["native"]["seeds"] == 1
     assert made["native"]["summary"].startswith("At some preference")
     assert (tmp_path / made["native"]["figure"]).is_file()
@@ -76,7 +74,7 @@ def test_the_page_has_the_points_of_each_engine_and_flows_with_different_prefere
     assert found is not None
     assert 0 < float(found[1]) < 1
     assert float(found[2]) > 0
-    mixed = re.search(r"^\| 0, 1 \| (\S+) ", made["mixed"]["table"], re.MULTILINE)
+    mixed = re.search(r"^\| 0, 1 \| (\S+) ", made["mixed"], re.MULTILINE)
     assert mixed is not None
     assert 0 < float(mixed[1]) < 1
 
@@ -92,18 +90,3 @@ def test_the_hash_of_a_run_is_of_its_preferences(change: Callable[[MixedRun], Mi
     run = MixedRun((0.0, 1.0), 1)
     assert change(run).code != run.code
     assert change(run).name != run.name
-
-
-def test_a_part_is_of_older_code_until_all_of_its_runs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    older = {"native": {"seeds": 3, "summary": "As it was.", "table": ["| a |", "| b |"]}, "mixed": ["| c |"]}
-    monkeypatch.setattr(preference, "ENGINES", {"native": ()})
-    monkeypatch.setattr(page, "load_older", lambda study: older)
-    measured = {job.name: [{"lowest": 0.5}] for job in preference.mixed_runs()}
-    half: Any = view(dict(list(measured.items())[1:]), figures_of(Path("x.md"), is_written=False))
-    drawn = {"figure": "preference/native.png", "is_older": True}
-    assert half["native"] == {"seeds": 3, "summary": "As it was.", "table": "| a |\n| b |", **drawn}
-    assert half["mixed"] == {"table": "| c |", "is_older": True}
-    whole: Any = view(measured, figures_of(Path("x.md"), is_written=False))
-    assert whole["native"]["is_older"]
-    assert not whole["mixed"]["is_older"]
-    assert "| 0, 1 | 0.50 [0.50 0.50] |" in whole["mixed"]["table"]
