@@ -37,8 +37,9 @@ struct PacketRange {
   PacketNumber high = 0;
 };
 
-/// An acknowledgement: the newest ranges of received packet numbers, newest first (RFC 9000, section 19.3), and how
-/// much was marked. As in Accurate ECN (RFC 9768), a lost acknowledgement loses no mark: the next one has the total.
+/// An acknowledgement: the newest ranges of received packet numbers, newest first (RFC 9000, section 19.3), the last of
+/// which may be older and the latest arrival, and how much was marked. As in Accurate ECN (RFC 9768), a lost
+/// acknowledgement loses no mark: the next one has the total.
 struct AckPacket {
   static constexpr std::uint32_t kMaxRanges = 8;
 

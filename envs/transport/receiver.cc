@@ -1,5 +1,7 @@
 #include "envs/transport/receiver.h"
 
+#include <algorithm>
+
 namespace bbrgym {
 
 bool Receiver::OnPacket(Nanoseconds now, const DataPacket& packet) {
@@ -64,7 +66,9 @@ void Receiver::Record(PacketNumber number) {
     }
     return;
   }
-  if (at == AckPacket::kMaxRanges) return;  // older than all the ranges that are kept
+  // What is older than all the ranges that are kept takes the place of the last: as of TCP's blocks (RFC 2018, section
+  // 4), the latest arrival is always among them.
+  at = std::min(at, AckPacket::kMaxRanges - 1);
   if (ack_.count < AckPacket::kMaxRanges) ++ack_.count;
   for (std::uint32_t i = ack_.count - 1; i > at; --i) ack_.ranges[i] = ack_.ranges[i - 1];
   ack_.ranges[at] = {number, number};

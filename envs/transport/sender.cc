@@ -162,7 +162,7 @@ void Sender::Send(Nanoseconds now, DataPacket& packet) {
 }
 
 void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
-  if (is_stopped_ || ack.count == 0) return;
+  if (is_stopped_ || ack.count == 0 || packets_.end() == 0) return;
   const Bytes prior_in_flight = in_flight_;
   const Bytes delivered_before = counts_.delivered_bytes;
   // Oldest range first, so that packets are delivered in the order of their numbers. Ranges below the window are old.
@@ -173,9 +173,14 @@ void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
   for (std::uint32_t i = ranges; i-- > 0;) {
     const PacketRange& range = ack.ranges[i];
     const PacketNumber end = std::min(range.high + 1, packets_.end());
-    for (PacketNumber number = std::max(range.low, packets_.begin()); number < end; ++number) {
+    PacketNumber next = 0;
+    for (PacketNumber number = std::max(range.low, packets_.begin()); number < end; number = next) {
       Sent& packet = packets_[number];
-      if (packet.state != State::kInFlight) continue;
+      if (packet.state != State::kInFlight) {
+        next = NextUnknown(number);
+        continue;
+      }
+      next = number + 1;
       packet.state = State::kAcked;
       in_flight_ -= packet.bytes;
       Deliver(packet);
@@ -184,6 +189,10 @@ void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
     }
   }
   CheckLostPackets(ack);
+  if (ack.ranges[0].high >= largest_acked_) {  // it was not overtaken
+    known_.count = 0;
+    if (ack.count > 1) Remember(ack);
+  }
   if (newest == nullptr) return;
   delivered_time_ = now;
   first_sent_time_ = newest->time;
@@ -249,6 +258,21 @@ Bytes Sender::acknowledged_in_order() const {
   return IsAllDelivered() ? full - connection_.packet_bytes + last_segment_bytes_ : full;
 }
 
+[[gnu::noinline]] void Sender::Remember(const AckPacket& ack) {
+  known_.count = ack.count;
+  for (std::uint32_t i = 0; i < ack.count; ++i) {
+    // Without packets that were never sent.
+    known_.ranges[i] = {ack.ranges[i].low, std::min(ack.ranges[i].high, packets_.end() - 1)};
+  }
+}
+
+PacketNumber Sender::NextUnknown(PacketNumber number) const {
+  for (std::uint32_t i = 0; i < known_.count; ++i) {
+    if (known_.ranges[i].low <= number && number <= known_.ranges[i].high) return known_.ranges[i].high + 1;
+  }
+  return number + 1;
+}
+
 void Sender::Queue(std::uint64_t segment) {
   if ((segments_[segment] & kQueued) != 0) return;
   segments_[segment] |= kQueued;
@@ -281,17 +305,42 @@ Bytes Sender::TakeMarks(const AckPacket& ack, Bytes acked) {
 
 void Sender::CheckLostPackets(const AckPacket& ack) {
   if (recovery_ == Recovery::kOpen || lost_packets_.IsEmpty()) return;
-  const auto has_arrived = [&ack](PacketNumber number) {
-    return std::any_of(ack.ranges.begin(), ack.ranges.begin() + ack.count,
-                       [number](const PacketRange& range) { return range.low <= number && number <= range.high; });
-  };
-  while (!lost_packets_.IsEmpty() && has_arrived(lost_packets_.Front().number)) {
-    Arrive(lost_packets_.Front().segment);
-    lost_packets_.Pop();
+  std::uint32_t before = 0;
+  for (std::uint32_t i = 0; i < ack.count; ++i) {
+    const PacketRange& range = ack.ranges[i];
+    while (before < known_.count && known_.ranges[before].low > range.low) ++before;
+    // Usually the newest range has grown, by what cannot be lost yet, and the others are known.
+    if (before < known_.count && known_.ranges[before].low == range.low &&
+        (before == 0 || known_.ranges[before].high == range.high)) {
+      continue;
+    }
+    for (std::size_t at = FirstLostFrom(range.low); at < lost_packets_.size(); ++at) {
+      Lost& lost = lost_packets_[at];
+      if (lost.number > range.high) break;
+      if (std::exchange(lost.has_arrived, true)) continue;
+      Arrive(lost.segment);
+      reordering_.OnLateArrival(largest_acked_, packets_.end());
+    }
   }
+  while (!lost_packets_.IsEmpty() && lost_packets_.Front().has_arrived) lost_packets_.Pop();
   if (!lost_packets_.IsEmpty()) return;
   if (controller_->OnSpuriousRecovery()) recovery_ = Recovery::kOpen;
   decision_ = controller_->decision();
+}
+
+std::size_t Sender::FirstLostFrom(PacketNumber number) {
+  std::size_t begin = 0;
+  std::size_t count = lost_packets_.size();
+  while (count > 0) {
+    const std::size_t half = count / 2;
+    if (lost_packets_[begin + half].number < number) {
+      begin += half + 1;
+      count -= half + 1;
+    } else {
+      count = half;
+    }
+  }
+  return begin;
 }
 
 void Sender::DetectLosses(Nanoseconds now) {
@@ -299,23 +348,27 @@ void Sender::DetectLosses(Nanoseconds now) {
   loss_time_ = kNever;
   lost_span_ = 0;
   if (!has_acked_ || packets_.begin() > largest_acked_) return;
-  // RFC 9002, section 6.1: lost if a packet sent three later was acknowledged, or after 9/8 of an RTT.
-  const Nanoseconds delay = std::max(std::max(smoothed_rtt_, latest_rtt_) * 9 / 8, kGranularity);
+  // RFC 9002, section 6.1: lost if a packet sent three later was acknowledged, or after 9/8 of an RTT. On a path that
+  // is known to reorder, time alone decides.
+  const Nanoseconds rtt = std::max(smoothed_rtt_, latest_rtt_);
+  const bool is_reordering = reordering_.IsOpen();
+  const Nanoseconds wait = is_reordering ? reordering_.Length(min_rtt_, smoothed_rtt_) : rtt / 8;
+  const Nanoseconds delay = std::max(rtt + wait, kGranularity);
   // Persistent congestion (section 7.6.2): a run of losses without an acknowledged packet in between.
   Nanoseconds run_begin = kNever;
   for (PacketNumber number = packets_.begin(); number < largest_acked_; ++number) {
     Sent& packet = packets_[number];
     if (packet.state == State::kAcked) run_begin = kNever;
     if (packet.state != State::kInFlight) continue;
-    if (number + kPacketThreshold <= largest_acked_ || packet.time + delay <= now) {
-      MarkLost(packet);
-      lost_packets_.Push({number, packet.segment});
-      if (packet.time <= first_rtt_time_) continue;
-      if (run_begin == kNever) run_begin = packet.time;
-      lost_span_ = std::max(lost_span_, packet.time - run_begin);
-    } else {
-      loss_time_ = std::min(loss_time_, packet.time + delay);
+    if ((is_reordering || number + kPacketThreshold > largest_acked_) && packet.time + delay > now) {
+      loss_time_ = packet.time + delay;
+      break;  // all later ones are not lost either
     }
+    MarkLost(packet);
+    lost_packets_.Push({number, packet.segment, false});
+    if (packet.time <= first_rtt_time_) continue;
+    if (run_begin == kNever) run_begin = packet.time;
+    lost_span_ = std::max(lost_span_, packet.time - run_begin);
   }
   PopResolved();
 }
@@ -338,6 +391,9 @@ void Sender::UpdateRecovery(Nanoseconds now) {
   if (recovery_ == Recovery::kOpen && unrepaired_segments_ == 0 && lost_span_ == 0) return;
   if (recovery_ != Recovery::kOpen && segments_.begin() >= recovery_end_) {
     recovery_ = Recovery::kOpen;
+    reordering_.OnRecoveryEnd();
+    // What is still missing was lost after what has been repaired, and belongs to the next recovery.
+    while (!lost_packets_.IsEmpty() && lost_packets_.Front().segment < segments_.begin()) lost_packets_.Pop();
     controller_->OnRecovery(recovery_, now, in_flight_);
   }
   // Everything sent for so long was lost: section 7.6.1.

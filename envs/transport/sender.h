@@ -10,6 +10,7 @@
 #include "envs/model/packet.h"
 #include "envs/model/ring.h"
 #include "envs/transport/app_source.h"
+#include "envs/transport/reordering_window.h"
 
 namespace bbrgym {
 
@@ -17,9 +18,10 @@ namespace bbrgym {
 /// and times go in; packets come out, and the time of the next call.
 ///
 /// Losses are detected as in RFC 9002: packet and time thresholds (section 6.1), probe timeouts with backoff (6.2),
-/// persistent congestion (7.6). Delivery rates are sampled as in draft-cheng-iccrg-delivery-rate-estimation-02, with
-/// the bytes in flight and lost when the sampled packet was sent. Fast recovery is that of TCP (RFC 6675), which the
-/// papers of the controllers assume: it lasts until everything that had been sent when it began is delivered.
+/// persistent congestion (7.6). The thresholds adapt to reordering as those of RACK (RFC 8985). Delivery rates are
+/// sampled as in draft-cheng-iccrg-delivery-rate-estimation-02, with the bytes in flight and lost when the sampled
+/// packet was sent. Fast recovery is that of TCP (RFC 6675), which the papers of the controllers assume: it lasts until
+/// everything that had been sent when it began is delivered.
 class Sender {
  public:
   /// Totals, and the latest RTT sample (0 before the first).
@@ -98,6 +100,7 @@ class Sender {
   struct Lost {
     PacketNumber number;
     std::uint64_t segment;
+    bool has_arrived;
   };
 
   /// Packets whose time may be won back: the burst that RFC 9002, section 7.7, allows.
@@ -110,6 +113,12 @@ class Sender {
   void Send(Nanoseconds now, DataPacket& packet);
   void Queue(std::uint64_t segment);
   void CheckLostPackets(const AckPacket& ack);
+  /// Returns the place of the first packet of `lost_packets_` with this number or a later one.
+  std::size_t FirstLostFrom(PacketNumber number);
+  /// Keeps the ranges of an acknowledgement that has more than one.
+  void Remember(const AckPacket& ack);
+  /// Returns the next number after this one that the acknowledgement before did not have in the same range.
+  PacketNumber NextUnknown(PacketNumber number) const;
   void Deliver(Sent& packet);
   void Arrive(std::uint64_t segment);
   Bytes TakeMarks(const AckPacket& ack, Bytes acked);
@@ -144,6 +153,8 @@ class Sender {
   Window<Sent> packets_;
   PacketNumber largest_acked_ = 0;
   bool has_acked_ = false;
+  AckPacket known_;  // the ranges of the last acknowledgement, if it had more than one
+  ReorderingWindow reordering_;
   Bytes in_flight_ = 0;
 
   // Flags of the segments, from the oldest unacknowledged one to the newest one sent.
@@ -154,7 +165,7 @@ class Sender {
 
   Recovery recovery_ = Recovery::kOpen;
   std::uint64_t recovery_end_ = 0;
-  Ring<Lost> lost_packets_;  // in this recovery, from the oldest that has not arrived
+  Ring<Lost> lost_packets_;  // in this recovery, by their numbers, from the oldest that has not arrived
 
   // State of the delivery-rate sampler.
   Nanoseconds delivered_time_ = 0;

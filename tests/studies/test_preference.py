@@ -61,7 +61,7 @@ def test_the_page_has_the_points_of_each_engine_and_flows_with_different_prefere
     monkeypatch.setattr(preference, "MIXED", ((0.0, 1.0),))
     monkeypatch.setattr(preference, "MIXED_SEEDS", range(1, 3))
     monkeypatch.setattr(preference, "MIXED_LINK", preference.Scenario(rate_mbps=4, duration_s=2))
-    for function in (jobs, pair_runs):
+    for function in (jobs, pair_runs, preference._experiment):
         monkeypatch.setattr(preference, function.__name__, function.__wrapped__)
     names = [job.name for job in preference.jobs()]
     assert names[::4] == ["native/cubic/1bdp/cubic", "native/kind/1bdp/cubic", "mixed/0, 1/1"]

@@ -457,6 +457,63 @@ def test_what_was_late_is_not_sent_again_once_it_has_arrived():
     assert [segment for _, segment, *_ in hand.send(11)] == list(range(10, 15))
 
 
+@pytest.mark.parametrize("is_first_lost", [False, True])
+def test_on_a_path_that_reorders_a_packet_is_lost_later(is_first_lost: bool):
+    hand = Hand(cwnd=10, rtt_ms=20)
+    hand.send(0)
+    hand.ack(20, (2, 5))  # 0 and 1 are late, or 0 is lost
+    hand.send(20)  # 10 to 15
+    hand.sender.on_ack(30 * MS, [(int(is_first_lost), 5)])  # half an RTT late: from now on, so much more is waited
+    hand.ack(40, (13, 15), (int(is_first_lost), 9))
+    lost = hand.sender.counts()["lost_bytes"]
+    assert lost == 2 * PACKET, "three later ones are no sign of a loss"
+    assert hand.fire() == 20 + 20 + 10
+    assert hand.sender.counts()["lost_bytes"] == lost + 3 * PACKET
+
+
+def test_an_acknowledgement_of_what_was_never_sent_hides_nothing():
+    hand = Hand(cwnd=10)
+    hand.sender.on_ack(0, [(0, 2**64 - 1), (0, 2**64 - 1)])
+    hand.send(0)
+    hand.ack(10, (0, 4))
+    hand.sender.on_ack(10 * MS, [(0, 2**64 - 2), (0, 2**64 - 2)])
+    hand.send(10)
+    event = hand.ack(20, (0, 2**63), (0, 2**63))
+    assert hand.sender.in_flight == 0
+    assert event.delivered == 20 * PACKET
+
+
+def test_the_reordering_window_is_that_of_rack():
+    """RFC 8985, section 6.2, step 4."""
+    window = _testing.ReorderingWindow()
+    window.on_recovery_end()
+    assert not window.is_open
+
+    def quarters() -> float:
+        return window.length(min_rtt=40 * MS, smoothed_rtt=90 * MS) / (10 * MS)
+
+    window.on_late_arrival(largest_acked=5, next_number=20)
+    assert window.is_open
+    assert quarters() == 2
+    window.on_late_arrival(19, 35)
+    assert quarters() == 2, "once per round trip"
+    window.on_late_arrival(20, 36)
+    assert quarters() == 3
+    for _ in range(15):
+        window.on_recovery_end()
+    assert quarters() == 3
+    window.on_late_arrival(36, 50)
+    for _ in range(15):
+        window.on_recovery_end()
+    assert quarters() == 4, "a late arrival begins the count again"
+    window.on_recovery_end()
+    assert quarters() == 1
+    assert window.is_open
+    for number in range(100, 400):
+        window.on_late_arrival(number, number)
+    assert quarters() == 9, "never more than the smoothed RTT"
+
+
 def test_a_recovery_in_which_one_packet_was_lost_is_not_spurious():
     hand = Hand(cwnd=10)
     hand.send(0)
@@ -470,6 +527,27 @@ def test_a_recovery_in_which_one_packet_was_lost_is_not_spurious():
     hand.ack(40, (16, 17), (10, 12), (1, 9))
     assert hand.states[2:] == [RECOVERY]
     hand.sender.on_ack(41 * MS, [(10, 17), (1, 9)])
+    assert hand.told.calls[-1] == "spurious"
+
+
+def test_what_is_late_is_seen_after_acknowledgements_that_overtook_each_other():
+    hand = Hand(cwnd=20)
+    hand.send(0)
+    hand.ack(10, (6, 10), (0, 4))  # 5 is late
+    hand.send(10)
+    hand.sender.on_ack(11 * MS, [(0, 3)])  # an older one
+    hand.sender.on_ack(12 * MS, [(0, 10)])
+    assert hand.told.calls[-1] == "spurious"
+
+
+def test_a_recovery_that_begins_as_one_ends_has_its_own_losses():
+    hand = Hand(cwnd=10)
+    hand.send(0)
+    hand.ack(10, (2, 5))  # 0 and 1 are lost
+    hand.send(10)  # 10 and 11 repeat them; 12 to 15 are new
+    hand.ack(20, 15, (10, 11), (2, 9))  # the repairs have arrived, and 12 has not
+    assert hand.states == [RECOVERY, OPEN, RECOVERY]
+    hand.sender.on_ack(21 * MS, [(15, 15), (10, 12), (2, 9)])
     assert hand.told.calls[-1] == "spurious"
 
 
@@ -868,12 +946,12 @@ NEWEST = [(n, n) for n in range(18, 2, -2)]
             Got([(6, 2)], [True], [(3, 6), (0, 1)]),  # it fills the hole; number 2 never comes
             Got([(7, 6)], [False], due=40),
         ],
-        "the oldest ranges are forgotten": [
+        "the oldest ranges are forgotten, but never the latest arrival": [
             Got([*range(0, 20, 2)], [True] * 10, NEWEST),
-            Got([1], [True], NEWEST),  # older than all ranges that are kept
-            Got([7], [True], [*NEWEST[:5], (6, 8), (4, 4)]),
-            Got([2], [True], [*NEWEST[:5], (6, 8), (4, 4), (2, 2)]),
-            Got([15], [True], [(18, 18), (14, 16), (12, 12), (10, 10), (6, 8), (4, 4), (2, 2)]),
+            Got([1], [True], [*NEWEST[:7], (1, 1)]),
+            Got([7], [True], [*NEWEST[:5], (6, 8), (1, 1)]),
+            Got([2], [True], [*NEWEST[:5], (6, 8), (1, 2)]),
+            Got([15], [True], [(18, 18), (14, 16), (12, 12), (10, 10), (6, 8), (1, 2)]),
         ],
         "duplicates are acknowledged at once and count as arrived only": [
             Got([0, 1], [True, True], [(0, 1)]),

@@ -22,6 +22,7 @@
 #include "baselines/cc/registry.h"
 #include "envs/transport/connection.h"
 #include "envs/transport/receiver.h"
+#include "envs/transport/reordering_window.h"
 #include "envs/transport/sender.h"
 #include "tests/cc/bindings/bind.h"
 
@@ -151,6 +152,13 @@ void BindTransport(nb::module_& m) {
                 {"lost_bytes", counts.lost_bytes},     {"marked_bytes", counts.marked_bytes},
                 {"timeouts", counts.timeouts},         {"last_rtt", counts.last_rtt}};
       });
+
+  nb::class_<ReorderingWindow>(m, "ReorderingWindow", "How much later than an RTT a packet is lost; times in ns.")
+      .def(nb::init<>())
+      .def_prop_ro("is_open", &ReorderingWindow::IsOpen)
+      .def("on_late_arrival", &ReorderingWindow::OnLateArrival, "largest_acked"_a, "next_number"_a)
+      .def("on_recovery_end", &ReorderingWindow::OnRecoveryEnd)
+      .def("length", &ReorderingWindow::Length, "min_rtt"_a, "smoothed_rtt"_a);
 
   nb::class_<Receiver>(m, "Receiver", "The receiving half of the transport; times in ns, amounts in bytes.")
       .def(nb::init<>())
