@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
+from bbrgym.baselines.registry import LINUX_PREFIX
 from bbrgym.benchmark import run_facts
 from bbrgym.benchmark.breaking import failures, find, judging, properties, shrink, space, words
 from bbrgym.benchmark.breaking.failures import look, replay
@@ -31,6 +32,7 @@ from bbrgym.benchmark.breaking.space import Space
 from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.ledger import Rows
+from bbrgym.envs.engine import describe_engine
 from bbrgym.envs.scenario import Scenario
 from studies import page
 
@@ -264,8 +266,9 @@ KNOWN: Final = {
     "bbr stalls": Known(
         "bbr",
         "BBR stalls under bursts of loss (CC-Fuzz, HotNets 2022)",
-        ("stalled", "starved"),
+        ("stalled",),
         ("bursts", "burst_packets"),
+        needs=lambda scenario: all(flow.algorithm == space.OURS for flow in scenario.flows),
         kernel="linux-bbr",
     ),
     "bbr by RTT": Known(
@@ -350,10 +353,15 @@ def recognise(name: str, *, seed: int = 1, seconds: float = SECONDS) -> dict[str
         row |= {"property": of, "path": failure.path, "outcome": failure.outcome, **_sizes(failure)}
         row["ns3"] = replay(failure, chosen, judge, "ns3").elsewhere["ns3"]
         if known.kernel is not None:
-            row["linux"] = replay(failure, Candidate.of(known.kernel, engine="linux"), judge, "linux").elsewhere[
-                "linux"
-            ]
+            row["linux"] = _in_the_kernel(known.kernel, failure, judge)
     return row
+
+
+def _in_the_kernel(algorithm: str, failure: failures.Failure, judge: Judge) -> str:
+    """Return what comes of a failure with the kernel's own TCP, in words."""
+    if algorithm not in describe_engine("linux").comparators:
+        return f"this kernel has no {algorithm.removeprefix(LINUX_PREFIX)}"
+    return replay(failure, Candidate.of(algorithm, engine="linux"), judge, "linux").elsewhere["linux"]
 
 
 def command(what: str) -> list[str]:
@@ -399,7 +407,8 @@ class Hunt:
         engines = ["native"]
         if self.kind == "known":
             engines.append("ns3")
-            also = repr([self.what, KNOWN[self.what].what, KNOWN[self.what].properties, KNOWN[self.what].kinds])
+            known = KNOWN[self.what]
+            also = repr([self.what, known.what, known.properties, known.kinds, known.kernel])
         elif self.kind == "any":
             also = repr([self.kind, *command(self.what)])
             texts += [path.read_text(encoding="utf-8") for path in [ROOT / self.what] if path.is_file()]

@@ -323,9 +323,17 @@ void Sender::CheckLostPackets(const AckPacket& ack) {
     }
   }
   while (!lost_packets_.IsEmpty() && lost_packets_.Front().has_arrived) lost_packets_.Pop();
-  if (!lost_packets_.IsEmpty()) return;
+  if (!lost_packets_.IsEmpty() || is_lost_for_good_) return;
   if (controller_->OnSpuriousRecovery()) recovery_ = Recovery::kOpen;
   decision_ = controller_->decision();
+}
+
+void Sender::RememberLost(PacketNumber number, std::uint64_t segment) {
+  if (lost_packets_.size() == kMostLost) {
+    is_lost_for_good_ = true;
+    lost_packets_.Pop();
+  }
+  lost_packets_.Push({number, segment, false});
 }
 
 std::size_t Sender::FirstLostFrom(PacketNumber number) {
@@ -344,7 +352,10 @@ std::size_t Sender::FirstLostFrom(PacketNumber number) {
 }
 
 void Sender::DetectLosses(Nanoseconds now) {
-  if (recovery_ == Recovery::kOpen) lost_packets_.Clear();
+  if (recovery_ == Recovery::kOpen) {
+    lost_packets_.Clear();
+    is_lost_for_good_ = false;
+  }
   loss_time_ = kNever;
   lost_span_ = 0;
   if (!has_acked_ || packets_.begin() > largest_acked_) return;
@@ -365,7 +376,7 @@ void Sender::DetectLosses(Nanoseconds now) {
       break;  // all later ones are not lost either
     }
     MarkLost(packet);
-    lost_packets_.Push({number, packet.segment, false});
+    RememberLost(number, packet.segment);
     if (packet.time <= first_rtt_time_) continue;
     if (run_begin == kNever) run_begin = packet.time;
     lost_span_ = std::max(lost_span_, packet.time - run_begin);

@@ -113,6 +113,7 @@ class Sender {
   void Send(Nanoseconds now, DataPacket& packet);
   void Queue(std::uint64_t segment);
   void CheckLostPackets(const AckPacket& ack);
+  void RememberLost(PacketNumber number, std::uint64_t segment);
   /// Returns the place of the first packet of `lost_packets_` with this number or a later one.
   std::size_t FirstLostFrom(PacketNumber number);
   /// Keeps the ranges of an acknowledgement that has more than one.
@@ -139,6 +140,8 @@ class Sender {
   static constexpr Nanoseconds kGranularity = kMillisecond;
   static constexpr int kPersistentCongestionThreshold = 3;  // section 7.6.1
   static constexpr std::uint64_t kEndless = UINT64_MAX;
+  /// A sender that loses nearly everything may have a recovery that never ends.
+  static constexpr std::size_t kMostLost = std::size_t{1} << 16;
 
   std::unique_ptr<Controller> controller_;
   Connection connection_;
@@ -165,7 +168,10 @@ class Sender {
 
   Recovery recovery_ = Recovery::kOpen;
   std::uint64_t recovery_end_ = 0;
-  Ring<Lost> lost_packets_;  // in this recovery, by their numbers, from the oldest that has not arrived
+  // The latest in this recovery, by their numbers, from the oldest that has not arrived; and whether older ones are
+  // forgotten, so that it counts as justified.
+  Ring<Lost> lost_packets_;
+  bool is_lost_for_good_ = false;
 
   // State of the delivery-rate sampler.
   Nanoseconds delivered_time_ = 0;

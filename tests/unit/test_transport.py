@@ -530,6 +530,17 @@ def test_a_recovery_in_which_one_packet_was_lost_is_not_spurious():
     assert hand.told.calls[-1] == "spurious"
 
 
+@pytest.mark.parametrize("lost", [65_536, 65_537])
+def test_a_recovery_of_very_many_losses_is_justified(lost: int):
+    """So that memory is bounded where a recovery never ends."""
+    hand = Hand(cwnd=lost + 10)
+    hand.send(0)
+    hand.ack(10, (lost + 2, lost + 3), lost)
+    assert hand.sender.counts()["lost_bytes"] == lost * PACKET
+    hand.sender.on_ack(11 * MS, [(0, lost), (lost + 2, lost + 3)][::-1])
+    assert hand.told.calls.count("spurious") == (lost == 65_536)
+
+
 def test_what_is_late_is_seen_after_acknowledgements_that_overtook_each_other():
     hand = Hand(cwnd=20)
     hand.send(0)
