@@ -513,7 +513,8 @@ def _is_in_time(row: Mapping[str, Any]) -> bool:
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:
-    return str(row.get(name) or "-") if row["found"] else "-"
+    text = row.get(name)  # NaN if other rows alone have one
+    return text if row["found"] and isinstance(text, str) else "-"
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ def test_the_page_has_a_line_for_every_defect_and_known_failure():
     shown = {"property": "regret", "path": "one flow", "outcome": "7 % of the link", "value": 0.5, "twin": -0.1}
     sizes = {"flows_before": 2, "fields_before": 9, "flows_after": 1, "fields_after": 4}
     missed: dict[str, Any] = {"found": False, "seconds": 60.2, "paths": 900}
-    there = {"ns3": "stays", "linux": "not repeated"}
+    there = {"ns3": "stays", "linux": float("nan")}  # of an algorithm that no kernel has
     failures = [{"property": "starved", "path": f"{count} flows", "outcome": "nothing"} for count in range(5)]
     rows = {}
     for place, job in enumerate(breaking.jobs()):
@@ -51,6 +51,7 @@ def test_the_page_has_a_line_for_every_defect_and_known_failure():
     assert str(view["defects"]).count("\n") >= len(breaking.DEFECTS) + 1
     assert str(view["known"]).count("\n") >= len(breaking.KNOWN) + 1
     assert str(view["any"]).count("starved") == breaking.WORST * (len(breaking.CONTROLLERS) - 1)
+    assert "| nan |" not in str(view["known"])
     assert view["left"] == 0
     assert view["searched"] == sum(bool(rows[f"search {name}"][0]["found"]) for name in breaking.DEFECTS)
     assert len({job.code for job in breaking.jobs()}) == len(rows)
