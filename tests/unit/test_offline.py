@@ -64,14 +64,11 @@ def test_rewards_move_the_actions_of_iql_and_not_those_of_bc(name: str, least: f
 
 
 def test_an_actor_of_td3_bc_is_drawn_to_rewards_and_to_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A critic that knows little yet drives the actor out of the data first, so it takes more steps than the others.
-
-    Where the actor ends depends on the kind of processor: between the mean of the data and their end, 0.6.
-    """
+    """A critic that knows little yet drives the actor out of the data first, so it takes more steps than the others."""
     monkeypatch.setattr(td3_bc, "BATCH", 64)
     data = bandit(best=0.4)
-    chosen = td3_bc.train(data, 3000, 1)(data.observations).mean(dim=0)
-    assert bool(((chosen > 0.2) & (chosen < 0.6)).all()), chosen
+    chosen = td3_bc.train(data, 5000, 1)(data.observations).mean(dim=0)
+    assert bool(((chosen > 0.2) & (chosen < 0.5)).all()), chosen
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
