@@ -12,7 +12,6 @@ import math
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +33,7 @@ from bbrgym.benchmark.style import COLOURS, Mark, empty_figure, name_points, sty
 from bbrgym.conf import choices
 from bbrgym.envs.engine import describe_engine
 from studies import page
+from studies.study import PROGRAM
 
 ROOT: Final = Path(__file__).parents[1]
 HANDED_IN: Final = ROOT / "docs" / "results" / "board" / "entries"
@@ -115,8 +115,7 @@ class Training:
         """Return the best policy of the training, which is run if it was not before."""
         folder = RUNS / self.code / self.name
         if not (folder / "run.json").is_file():
-            program = str(Path(sys.executable).with_name("bbrgym"))
-            command = [program, *shlex.split(self.made)[1:], "tracking=none", f"hydra.run.dir={folder}"]
+            command = [PROGRAM, *shlex.split(self.made)[1:], "tracking=none", f"hydra.run.dir={folder}"]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return Candidate.of(str(folder))
 

@@ -11,7 +11,6 @@ import json
 import resource
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +34,7 @@ from bbrgym.benchmark.ledger import Rows
 from bbrgym.envs.engine import describe_engine
 from bbrgym.envs.scenario import Scenario
 from studies import page
+from studies.study import PROGRAM
 
 ROOT: Final = Path(__file__).parents[1]
 
@@ -371,8 +371,7 @@ def command(what: str) -> list[str]:
 
 def broken(what: str) -> dict[str, Any]:
     """Return what the command says of a controller, on one core."""
-    program = str(Path(sys.executable).with_name("bbrgym"))
-    arguments = [program, *command(what), "executor.workers=1", "--json"]
+    arguments = [PROGRAM, *command(what), "executor.workers=1", "--json"]
     ended = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=True)
     told = json.loads(ended.stdout)
     shown = ("property", "path", "outcome", "repeats")
@@ -436,9 +435,7 @@ def work(job: Hunt) -> Rows:
 
 def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
     """Return the names that the page uses."""
-    rows = {job.name: _MISSING for job in jobs() if job.kind != "any"} | {
-        name: of_job[0] for name, of_job in results.items()
-    }
+    rows = {job.name: results.get(job.name, [_MISSING])[0] for job in jobs() if job.kind != "any"}
     defects = [
         [
             one.text,
@@ -461,7 +458,7 @@ def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, ob
         ]
         for name, one in KNOWN.items()
     ]
-    shown = [row for name, row in rows.items() if row.get("found") and not name.startswith("draws")]
+    shown = [row for name, row in rows.items() if row["found"] and not name.startswith("draws")]
     measured = {kind: sum(one.kind == kind and one.name in results for one in jobs()) for kind in get_args(Kind)}
     return {
         "measured": measured,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.scenario import Scenario
 from studies import page
 from studies.learned import fair_power
+from studies.study import PROGRAM
 
 RUNS: Final = Path("runs/curriculum")
 SEEDS: Final = (1, 2, 3)
@@ -97,8 +97,7 @@ def settings(job: Training) -> list[str]:
 
 def command(job: Training) -> list[str]:
     """Return the command that trains."""
-    program = str(Path(sys.executable).with_name("bbrgym"))
-    return [program, "train", *settings(job), "tracking=none", f"output_dir={job.path}"]
+    return [PROGRAM, "train", *settings(job), "tracking=none", f"output_dir={job.path}"]
 
 
 @cache

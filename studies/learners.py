@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -39,6 +38,7 @@ from studies.learned import (
     fixed,
     runs,
 )
+from studies.study import PROGRAM
 
 RUNS: Final = Path("runs/learners")
 TASK: Final = "recogniser_task"
@@ -183,12 +183,11 @@ def judges() -> Sequence[Mapping[str, Any]]:
 
 def commands(job: Training) -> list[list[str]]:
     """Return the command of each stage."""
-    program = str(Path(sys.executable).with_name("bbrgym"))
     made: list[list[str]] = []
     for place, (overrides, path) in enumerate(zip(stages(job), job.paths, strict=True)):
         begins = [f"agent.tunes={job.paths[place - 1] / 'final'}"] if place else []
         where = ["tracking=none", f"hydra.run.dir={path}"]
-        made.append([program, "train", *overrides, *begins, f"seed={job.seed}", *where])
+        made.append([PROGRAM, "train", *overrides, *begins, f"seed={job.seed}", *where])
     return made
 
 

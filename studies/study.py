@@ -20,6 +20,7 @@ the page, in docs/results/<name>/runs.parquet.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +38,9 @@ from bbrgym.files import write_text
 from bbrgym.processes import ProcessExecutor
 from studies import page
 from studies.experiments import MeasuredExperiment
+
+PROGRAM: Final = str(Path(sys.executable).with_name("bbrgym"))
+"""The command `bbrgym` of this environment, for studies that run what a user would."""
 
 FOLDER: Final = Path(__file__).parent
 SUFFIX: Final = ".md.j2"
