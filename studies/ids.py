@@ -22,12 +22,16 @@ from bbrgym.baselines.policy_file import REFERENCE, read_policy
 from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.envs import environment_ids
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.trace import simulate
 from studies import page
 
 EPISODES: Final = 6
+"""That judge where all episodes are of one scenario."""
+DRAWN_EPISODES: Final = 60
+"""The same where each episode draws its scenario: in a few of them luck decides who is better."""
 FIRST_EPISODE: Final = 1_000_000
 """Seed of the first episode that judges; trainings have smaller ones."""
 GRID: Final = tuple(np.linspace(-1.0, 1.0, 9).tolist())
@@ -60,7 +64,7 @@ class Driver:
     def code(self) -> str:
         """The hash of what decides its result."""
         policy = [read_policy(REFERENCE).content_hash] if self.what == POLICY else []
-        return code_hash("native", also=json.dumps([environment(self.id), EPISODES, FIRST_EPISODE, *policy]))
+        return code_hash("native", also=json.dumps([environment(self.id), episodes(self.id), FIRST_EPISODE, *policy]))
 
 
 @dataclass(frozen=True)
@@ -95,10 +99,19 @@ def ids() -> list[str]:
 
 
 @cache
+def _spec(id: str) -> EpisodeSpec:
+    return one_agent_spec(environment_ids()[id].get("scenario", DEFAULT_SCENARIO), "bbr")
+
+
+@cache
 def environment(id: str) -> str:
     """Return what the environment of an id is."""
-    spec = one_agent_spec(environment_ids()[id].get("scenario", DEFAULT_SCENARIO), "bbr")
-    return json.dumps(spec.to_config(), sort_keys=True)
+    return json.dumps(_spec(id).to_config(), sort_keys=True)
+
+
+def episodes(id: str) -> int:
+    """Return how many episodes judge in an id."""
+    return DRAWN_EPISODES if _spec(id).distribution.is_drawn else EPISODES
 
 
 def jobs() -> list[Driver]:
@@ -129,7 +142,7 @@ def judge(id: str, act: Act) -> float:
     """Return the mean reward per step over the episodes that judge."""
     env = gymnasium.make(id)
     rewards = []
-    for episode in range(EPISODES):
+    for episode in range(episodes(id)):
         observation, _ = env.reset(seed=FIRST_EPISODE + episode)
         is_over = False
         while not is_over:
@@ -144,7 +157,7 @@ def judge_algorithm(id: str, name: str) -> float:
     """Return the same of an algorithm in the agent's place."""
     env = gymnasium.make(id)
     rewards = []
-    for episode in range(EPISODES):
+    for episode in range(episodes(id)):
         _, info = env.reset(seed=FIRST_EPISODE + episode)
         scenario = env.unwrapped.scenario  # type: ignore[attr-defined]
         (agent,) = scenario.agent_flows
@@ -199,6 +212,8 @@ def view(results: Mapping[str, Rows], _figure: page.AddFigure) -> Mapping[str, o
     return {
         "rewards": page.table(headings, rows, range(1, len(headings))),
         "count": len(found),
+        "fixed": EPISODES,
+        "drawn": DRAWN_EPISODES,
         "above_bbr": len(above_bbr),
         "above_all": ", ".join(above_all) or "none",
     }

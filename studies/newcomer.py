@@ -1,7 +1,7 @@
 """Train as a newcomer does: what does the first training reach?
 
 Plain Stable-Baselines3, its default hyper-parameters, one environment of `gymnasium.make`, no wrapper: PPO and SAC on
-each id with one agent. Beside them the search of `bbrgym train agent=cma` for the reward, with its default settings.
+each id with one agent. Beside them the search of `bbrgym train agent=cma` for the reward, with the settings of `SEARCH`.
 All are judged by the mean reward per step in the same episodes, as what is simple is in `studies.ids`.
 """
 
@@ -28,12 +28,14 @@ from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.style import COLOURS, panels, styled
 from studies import page
-from studies.ids import EPISODES, FIRST_EPISODE, Simple, environment, judge, short, simple
+from studies.ids import FIRST_EPISODE, Simple, environment, episodes, judge, short, simple
 from studies.ids import ids as every_id
 from studies.study import Study
 
 STEPS: Final = {"ppo": 200_000, "sac": 50_000, "cma": 3_000_000}
 """Steps of a training of each learner."""
+SEARCH: Final = {"algorithm": "cma", "fitness": "reward", "scenarios": 4}
+"""Settings of the search. Few scenarios make many generations of few decisions (docs/search.md)."""
 DRAWN: Final = ("ppo", "sac")
 """Learners with learning curves."""
 EVALUATIONS: Final = 8
@@ -63,8 +65,9 @@ class Training:
     @property
     def code(self) -> str:
         """The hash of what decides its result."""
-        judged = [environment(self.id), EPISODES, FIRST_EPISODE]
-        return code_hash("native", also=json.dumps([*judged, STEPS[self.learner], EVALUATIONS]))
+        judged = [environment(self.id), episodes(self.id), FIRST_EPISODE]
+        settings = [SEARCH] if self.learner == "cma" else []
+        return code_hash("native", also=json.dumps([*judged, STEPS[self.learner], EVALUATIONS, *settings]))
 
     @property
     def cost(self) -> float:
@@ -112,11 +115,11 @@ def work(job: Training) -> Rows:
 
 
 def searched(job: Training) -> dict[str, Any]:
-    """Return what the last agent of a search for the reward reaches, with its default settings."""
+    """Return what the last agent of a search for the reward reaches."""
     steps = STEPS[job.learner]
     config = {
         **json.loads(environment(job.id)),
-        "agent": {"algorithm": "cma", "fitness": "reward"},
+        "agent": SEARCH,
         "seed": job.seed,
         "train": {"total_steps": steps, "eval_every": steps, "eval_episodes": 1, "checkpoint_every": steps},
         "tracking": {"backend": "none"},

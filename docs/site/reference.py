@@ -300,9 +300,9 @@ def _reached(id: str, is_quick: bool, folder: Path) -> list[str]:
             rows.append((f"{learner} of {steps:,} steps", float(np.mean(ends)), f"{min(ends):.3f} to {max(ends):.3f}"))
     shown = [[who, f"{reward:.3f}", what] for who, reward, what in rows if np.isfinite(reward)]
     parts = [
-        "The mean reward per step in the same six episodes ([all ids](../results/ids.md)); 0 is the best there is. "
-        "`ppo` and `sac` are Stable-Baselines3's with default settings, `cma` is `bbrgym train agent=cma "
-        "agent.fitness=reward` ([newcomer](../results/newcomer.md)).",
+        f"The mean reward per step in the same {ids.episodes(same)} episodes ([all ids](../results/ids.md)); 0 is the "
+        "best there is. `ppo` and `sac` are Stable-Baselines3's with default settings, `cma` is `bbrgym train agent=cma "
+        f"agent.fitness=reward agent.scenarios={newcomer.SEARCH['scenarios']}` ([newcomer](../results/newcomer.md)).",
         table(["who drives", "reward", "which, or worst and best seed"], shown, [1]),
     ]
     if trainings:

@@ -19,6 +19,13 @@ def test_the_hash_of_a_result_is_of_its_environment(monkeypatch: pytest.MonkeyPa
     assert Driver(SINGLE, "random").code != hashes[SINGLE]
 
 
+def test_more_episodes_judge_where_each_draws_its_scenario() -> None:
+    assert {id: ids.episodes(id) > ids.episodes(SINGLE) for id in ("bbrgym/Train-v1", "bbrgym/Web-v1")} == {
+        "bbrgym/Train-v1": True,
+        "bbrgym/Web-v1": False,
+    }
+
+
 def test_what_is_simple_is_judged_in_the_same_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ids, "EPISODES", 1)
     simple = [Driver(SINGLE, *of) for of in (("constant", "-1,-1"), ("constant", "1,1"), ("random", ""))]

@@ -19,7 +19,7 @@ def test_the_hash_of_a_training_is_of_its_environment_and_its_length(monkeypatch
     monkeypatch.setitem(newcomer.STEPS, "ppo", 300_000)
     assert ppo.code != before[0]
     assert sac.code == before[1]
-    monkeypatch.setattr(newcomer, "EPISODES", 7)
+    monkeypatch.setattr("studies.ids.EPISODES", 7)
     assert {ppo.code, sac.code}.isdisjoint(before)
 
 
