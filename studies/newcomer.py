@@ -1,8 +1,8 @@
 """Train as a newcomer does: what does the first training reach?
 
 Plain Stable-Baselines3, its default hyper-parameters, one environment of `gymnasium.make`, no wrapper: PPO and SAC on
-each id with one agent. Beside them the search of `bbrgym train agent=cma` for the reward, with the settings of `SEARCH`.
-All are judged by the mean reward per step in the same episodes, as what is simple is in `studies.ids`.
+each id with one agent. Beside them the search of `bbrgym train agent=cma` for the reward, with the settings of
+`SEARCH`. All are judged by the mean reward per step in the same episodes, as what is simple is in `studies.ids`.
 """
 
 from __future__ import annotations

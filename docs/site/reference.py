@@ -301,8 +301,9 @@ def _reached(id: str, is_quick: bool, folder: Path) -> list[str]:
     shown = [[who, f"{reward:.3f}", what] for who, reward, what in rows if np.isfinite(reward)]
     parts = [
         f"The mean reward per step in the same {ids.episodes(same)} episodes ([all ids](../results/ids.md)); 0 is the "
-        "best there is. `ppo` and `sac` are Stable-Baselines3's with default settings, `cma` is `bbrgym train agent=cma "
-        f"agent.fitness=reward agent.scenarios={newcomer.SEARCH['scenarios']}` ([newcomer](../results/newcomer.md)).",
+        "best there is. `ppo` and `sac` are Stable-Baselines3's with default settings, `cma` is `bbrgym train "
+        f"agent=cma agent.fitness=reward agent.scenarios={newcomer.SEARCH['scenarios']}` "
+        "([newcomer](../results/newcomer.md)).",
         table(["who drives", "reward", "which, or worst and best seed"], shown, [1]),
     ]
     if trainings:
