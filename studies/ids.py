@@ -87,6 +87,11 @@ class Simple:
     zero: float
     random: float
 
+    @property
+    def best(self) -> float:
+        """What an agent must be above to be worth its training."""
+        return max(self.constant[0], self.algorithm[0])
+
 
 def short(id: str) -> str:
     """Return an id without `bbrgym/`."""
@@ -206,9 +211,7 @@ def view(results: Mapping[str, Rows], _figure: page.AddFigure) -> Mapping[str, o
         rows.append([short(id), *(_shown(reward, what) for reward, what in rewards)])
     headings = ["id", "bbr", "best constant", "best algorithm", "shipped policy", "action 0", "random"]
     above_bbr = [short(id) for id, reached in found.items() if reached.policy > reached.bbr]
-    above_all = [
-        short(id) for id, reached in found.items() if reached.policy > max(reached.constant[0], reached.algorithm[0])
-    ]
+    above_all = [short(id) for id, reached in found.items() if reached.policy > reached.best]
     return {
         "rewards": page.table(headings, rows, range(1, len(headings))),
         "count": len(found),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,10 @@ STEPS: Final = {"ppo": 200_000, "sac": 50_000, "cma": 3_000_000}
 """Steps of a training of each learner."""
 SEARCH: Final = {"algorithm": "cma", "fitness": "reward", "scenarios": 4}
 """Settings of the search. Few scenarios make many generations of few decisions (docs/search.md)."""
+COMMAND: Final = "bbrgym train agent=cma " + " ".join(
+    f"agent.{name}={value}" for name, value in SEARCH.items() if name != "algorithm"
+)
+"""What searches with these settings."""
 DRAWN: Final = ("ppo", "sac")
 """Learners with learning curves."""
 EVALUATIONS: Final = 8
@@ -132,32 +136,78 @@ def searched(job: Training) -> dict[str, Any]:
 
 
 def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, object]:
-    """Return the table of what is measured, in how many ids each learner is above what is simple, and the curves."""
+    """Return the table of what is measured, where learners are above what is simple, and the curves."""
     kept = Study("ids").results()
     baselines = {id: simple(id, kept) for id in ids()}
     found = {job: results[job.name] for job in jobs() if job.name in results}
-    rewards, above = table(baselines, {job: rows[-1]["reward"] for job, rows in found.items()})
-    return {"rewards": rewards, "above": above, "curves": figure("curves", partial(curves, baselines, found))}
+    ends = {id: ends_of(id, found) for id in ids()}
+    return {
+        "rewards": table(baselines, ends),
+        "above": above(baselines, ends),
+        "below": {
+            short(id): verdict(baselines[id], of_id)
+            for id, of_id in ends.items()
+            if of_id and best(of_id)[0] <= baselines[id].best
+        },
+        "command": COMMAND,
+        "steps": {learner: f"{steps:,}" for learner, steps in STEPS.items()},
+        "curves": figure("curves", partial(curves, baselines, found)),
+    }
 
 
-def table(baselines: Mapping[str, Simple], rewards: Mapping[Training, float]) -> tuple[str, str]:
-    """Return the table of rewards, and in how many ids each learner is above what is simple."""
+def ends_of(id: str, trainings: Mapping[Training, Rows]) -> dict[str, list[float]]:
+    """Return what each learner reaches in an id, by the names of those that are measured: a reward per seed."""
+    ends: dict[str, list[float]] = {}
+    for job, rows in trainings.items():
+        if job.id == id:
+            ends.setdefault(job.learner, []).append(rows[-1]["reward"])
+    return {learner: ends[learner] for learner in STEPS if learner in ends}
+
+
+def above(baselines: Mapping[str, Simple], ends: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
+    """Return in how many ids each learner is above what is simple, in the mean of its seeds."""
+    texts = []
+    for learner in STEPS:
+        found = {id: np.mean(of_id[learner]) for id, of_id in ends.items() if learner in of_id}
+        count = sum(reward > baselines[id].best for id, reward in found.items())
+        texts += [f"{learner} in {count} of {len(found)} ids"] * bool(found)
+    return ", ".join(texts) or "nothing was trained"
+
+
+def best(ends: Mapping[str, Sequence[float]]) -> tuple[float, str]:
+    """Return the best mean over seeds, and the learner that reaches it."""
+    return max((float(np.mean(found)), learner) for learner, found in ends.items())
+
+
+def verdict(untrained: Simple, ends: Mapping[str, Sequence[float]]) -> str:
+    """Return what the best training of an id says, in words; nothing if none is measured."""
+    if not ends:
+        return ""
+    reward, learner = best(ends)
+    if reward > untrained.best:
+        return f"`{learner}` is above everything that is simple."
+    if untrained.constant[0] >= untrained.algorithm[0]:
+        return (
+            f"No training is above the constant action ({untrained.constant[1]}); `{learner}` comes closest. The id "
+            "shows how soon and how surely a learner finds a constant."
+        )
+    return f"No training is above `{untrained.algorithm[1]}`; `{learner}` comes closest. Something is left to learn."
+
+
+def table(baselines: Mapping[str, Simple], ends: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
+    """Return the table of rewards."""
     rows = []
-    above: dict[str, list[bool]] = {learner: [] for learner in STEPS}
     for id, reached in baselines.items():
         cells = []
         for learner in STEPS:
-            found = [reward for job, reward in rewards.items() if (job.id, job.learner) == (id, learner)]
+            found = ends[id].get(learner, [])
             cells.append(f"{np.mean(found):.3f} [{min(found):.3f}] ({len(found)})" if found else "")
-            if found:
-                above[learner].append(float(np.mean(found)) > max(reached.constant[0], reached.algorithm[0]))
-        best = [f"{reward:.3f} ({what})" for reward, what in (reached.constant, reached.algorithm)]
+        untrained = [f"{reward:.3f} ({what})" for reward, what in (reached.constant, reached.algorithm)]
         others = [f"{reward:.3f}" for reward in (reached.bbr, reached.zero, reached.random)]
-        rows.append([short(id), *cells, *best, *others])
+        rows.append([short(id), *cells, *untrained, *others])
     learners = [f"{learner}, mean [worst] (seeds)" for learner in STEPS]
     headings = ["id", *learners, "best constant", "best algorithm", "bbr", "action 0", "random"]
-    summary = ", ".join(f"{learner} in {sum(ids)} of {len(ids)} ids" for learner, ids in above.items() if ids)
-    return page.table(headings, rows, range(1, len(headings))), summary or "nothing was trained"
+    return page.table(headings, rows, range(1, len(headings)))
 
 
 @styled

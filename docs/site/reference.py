@@ -294,19 +294,19 @@ def _reached(id: str, is_quick: bool, folder: Path) -> list[str]:
         ("the action 0", simple.zero, "0,0"),
         ("random actions", simple.random, ""),
     ]
-    for learner, steps in newcomer.STEPS.items():
-        ends = [curve[-1]["reward"] for job, curve in trainings.items() if job.learner == learner]
-        if ends:
-            rows.append((f"{learner} of {steps:,} steps", float(np.mean(ends)), f"{min(ends):.3f} to {max(ends):.3f}"))
+    ends = newcomer.ends_of(same, trainings)
+    for learner, found in ends.items():
+        worst_and_best = f"{min(found):.3f} to {max(found):.3f}"
+        rows.append((f"{learner} of {newcomer.STEPS[learner]:,} steps", float(np.mean(found)), worst_and_best))
     shown = [[who, f"{reward:.3f}", what] for who, reward, what in rows if np.isfinite(reward)]
     parts = [
         f"The mean reward per step in the same {ids.episodes(same)} episodes ([all ids](../results/ids.md)); 0 is the "
-        "best there is. `ppo` and `sac` are Stable-Baselines3's with default settings, `cma` is `bbrgym train "
-        f"agent=cma agent.fitness=reward agent.scenarios={newcomer.SEARCH['scenarios']}` "
-        "([newcomer](../results/newcomer.md)).",
+        "best there is. `ppo` and `sac` are Stable-Baselines3's with default settings, `cma` is "
+        f"`{newcomer.COMMAND}` ([newcomer](../results/newcomer.md)).",
         table(["who drives", "reward", "which, or worst and best seed"], shown, [1]),
     ]
     if trainings:
+        parts.append(newcomer.verdict(simple, ends))
         short = ids.short(id)
         curve = NO_PICTURE if is_quick else svg_text(_curves(simple, trainings))
         (folder / f"{short}-curves.svg").write_text(curve, "utf-8")

@@ -66,13 +66,18 @@ def test_a_search_is_judged_as_the_other_learners(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_learner_is_above_what_is_simple_on_average_over_its_seeds() -> None:
-    rewards = {Training(SINGLE, "ppo", 1): -0.1, Training(SINGLE, "ppo", 2): -0.3, Training(LOSSY, "ppo", 1): -0.3}
+    trainings = {Training(SINGLE, "ppo", 1): -0.1, Training(SINGLE, "ppo", 2): -0.3, Training(LOSSY, "ppo", 1): -0.3}
+    rows = {job: [{"reward": -0.9}, {"reward": reward}] for job, reward in trainings.items()}
+    ends = {id: newcomer.ends_of(id, rows) for id in (SINGLE, LOSSY)}
     simple = {
         SINGLE: Simple(-0.4, (-0.25, "0,0"), (-0.4, "bbr"), -0.5, -0.25, -0.9),
         LOSSY: Simple(-0.6, (-0.5, "0,0"), (-0.2, "vegas"), -0.5, -0.5, -0.9),
     }
-    shown, above = newcomer.table(simple, rewards)
-    assert above == "ppo in 1 of 2 ids"
-    (row,) = [line for line in shown.splitlines() if line.startswith("| Single-v1")]
+    assert newcomer.above(simple, ends) == "ppo in 1 of 2 ids"
+    (row,) = [line for line in newcomer.table(simple, ends).splitlines() if line.startswith("| Single-v1")]
     assert "-0.200 [-0.300] (2)" in row
     assert "-0.250 (0,0)" in row
+    assert "`ppo` is above" in newcomer.verdict(simple[SINGLE], ends[SINGLE])
+    assert "above `vegas`" in newcomer.verdict(simple[LOSSY], ends[LOSSY])
+    assert "above the constant action (0,0)" in newcomer.verdict(simple[SINGLE], {"ppo": [-0.25]})
+    assert newcomer.verdict(simple[SINGLE], {}) == ""
