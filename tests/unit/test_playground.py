@@ -5,7 +5,7 @@ import json
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,9 +17,12 @@ import pytest
 from random_scenarios import random_scenario
 
 from bbrgym import Flow, Scenario, cli, controllers, simulate
-from bbrgym.baselines.policy_file import policy_bytes
+from bbrgym.baselines.policy_file import LINEAR_REFERENCE, policy_bytes
+from bbrgym.benchmark.atlas.make import ShardJob, facts_of, make_shard
+from bbrgym.benchmark.atlas.manifest import manifest_names, read_manifest
 from bbrgym.envs import rate_trace
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.sharing import Sharing
 from bbrgym.envs.trace_file import load_trace, save_trace
 from bbrgym.lab import PAGE, saved_runs
@@ -38,7 +41,7 @@ def engine() -> Any:
     pytest.importorskip("wasmtime", reason="wasmtime is missing: `make playground` installs it")
     from wasm_engine import WasmEngine
 
-    return WasmEngine(MODULE, {"reference": policy_bytes(None), "linear": policy_bytes(playground.LINEAR)})
+    return WasmEngine(MODULE, {"reference": policy_bytes(None), "linear": policy_bytes(LINEAR_REFERENCE)})
 
 
 def plain_of(scenario: Scenario) -> dict[str, Any]:
@@ -92,9 +95,44 @@ def test_rows_of_presets_equal_native(engine: Any, name: str) -> None:
     assert_equal(engine, native_of(PRESETS[name]["scenario"] | {"duration_s": 10}), seed=1)
 
 
+class WasmBatch:
+    """What the atlas needs of `bbrgym.envs.engine_batch.EngineBatch`, in the module."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.flows: dict[int, Any] = {}
+        self.link: dict[int, Any] = {}
+
+    def begin_resets(
+        self, indices: Sequence[int], scenarios: Sequence[Scenario], seeds: Sequence[int], steps_ms: Sequence[float]
+    ) -> None:
+        runs = zip(scenarios, seeds, steps_ms, strict=True)
+        self._runs = [list(self._engine.run(plain_of(scenario), *rest)) for scenario, *rest in runs]
+        self.is_over = np.zeros(len(indices), bool)
+
+    def begin_steps(self, indices: Sequence[int]) -> None:
+        for index in indices:
+            _, self.flows[index], self.link[index] = self._runs[index].pop(0)
+            self.is_over[index] = not self._runs[index]
+
+    def finish(self) -> dict[int, Exception]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("name", manifest_names())
+def test_a_shard_of_the_atlas_has_its_recorded_hash(name: str, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = read_manifest(name)
+    job = ShardJob(manifest.recipe("mixed"), 0)  # of algorithms, which decide in the engine
+    monkeypatch.setattr(EpisodeSpec, "make_engine_batch", lambda spec, count: WasmBatch(engine))
+    assert facts_of(make_shard(job), job).hash == manifest.recorded("mixed", 0)
+
+
 def native_of(plain: dict[str, Any]) -> Scenario:
     """Return the scenario of the page's names of policies."""
-    paths = {"linear": str(playground.LINEAR), "reference": None, None: None}
+    paths = {"linear": str(LINEAR_REFERENCE), "reference": None, None: None}
     flows = [flow | {"policy": paths[flow.get("policy")]} for flow in plain["flows"]]
     return Scenario.from_dict(plain | {"flows": flows})
 
