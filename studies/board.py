@@ -30,7 +30,6 @@ from bbrgym.benchmark.sandbox import Sandbox
 from bbrgym.benchmark.score import score_candidate, yardsticks
 from bbrgym.benchmark.statistics import Estimate
 from bbrgym.benchmark.style import COLOURS, Mark, empty_figure, name_points, styled
-from bbrgym.conf import choices
 from bbrgym.envs.engine import describe_engine
 from studies import page
 from studies.study import PROGRAM
@@ -44,9 +43,6 @@ BY_HAND: Final = "by hand"
 TEXTS: Final = ("--author", AUTHOR, "--licence", LICENCE, "--made")
 SEARCHED: Final = {"target": 4.31, "step": 0.914, "start": 0.612, "loss": 0.997, "pacing": 1.38}
 """What `python examples/search.py 60` found for five.c (docs/score.md)."""
-BUDGETS: Final = {"1e6": 1_000_000, "1e8": 100_000_000}
-FAST: Final = "cma"
-"""The learner that makes a hundred million decisions in minutes."""
 
 
 @dataclass(frozen=True)
@@ -85,20 +81,17 @@ class House:
 
 @dataclass(frozen=True)
 class Training:
-    """A training with the default settings of a learner, on the scenarios of the families.
+    """A training on the scenarios of the families.
 
     Attributes:
+        name: on the board.
         learner: an agent of conf/.
-        budget: of `BUDGETS`.
+        settings: what is not as usual. A learner stops after a whole generation or round, which its track must allow.
     """
 
+    name: str
     learner: str
-    budget: str
-
-    @property
-    def name(self) -> str:
-        """What the board calls it."""
-        return f"{self.learner}-{self.budget}"
+    settings: Sequence[str]
 
     @property
     def code(self) -> str:
@@ -108,8 +101,8 @@ class Training:
     @property
     def made(self) -> str:
         """The command that trains."""
-        settings = ["scenario=families", "seed=1", f"train.total_steps={BUDGETS[self.budget]}"]
-        return shlex.join(["bbrgym", "train", f"agent={self.learner}", f"name={self.name}", *settings])
+        learner = [f"agent={self.learner}", f"name={self.name}"]
+        return shlex.join(["bbrgym", "train", *learner, "scenario=families", "seed=1", *self.settings])
 
     def candidate(self) -> Candidate:
         """Return the best policy of the training, which is run if it was not before."""
@@ -118,6 +111,15 @@ class Training:
             command = [PROGRAM, *shlex.split(self.made)[1:], "tracking=none", f"hydra.run.dir={folder}"]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return Candidate.of(str(folder))
+
+
+TRAININGS: Final = (
+    Training("cma-1e6", "cma", ("agent.scenarios=4", "train.total_steps=950000")),
+    Training("distil-1e6", "distil", ("agent.scenarios=400", "train.total_steps=950000")),
+    Training("ppo-1e6", "ppo", ("train.total_steps=999000",)),
+    Training("sac-1e6", "sac", ("train.total_steps=1000000",)),
+    Training("cma-1e8", "cma", ("train.total_steps=100000000",)),
+)
 
 
 def _hash(*parts: str) -> str:
@@ -136,13 +138,7 @@ def jobs() -> list[House | Training]:
     ]
     files = [House(path.name, f"examples/{path.name}", BY_HAND) for path in sorted((ROOT / "examples").glob("*.c"))]
     searched = House("five.c-searched", "examples/five.c", "python examples/search.py 60", SEARCHED)
-    trainings = [
-        Training(learner, budget)
-        for budget in BUDGETS
-        for learner in choices("agent")
-        if budget == "1e6" or learner == FAST
-    ]
-    return [*algorithms, *policies, *files, searched, *trainings]
+    return [*algorithms, *policies, *files, searched, *TRAININGS]
 
 
 def work(job: House | Training) -> Rows:
@@ -277,7 +273,14 @@ def picture(entries: Sequence[Listed]) -> Figure:
             value = top.estimate("score").value
             axes.axhline(value, color="#666666", linestyle=style, linewidth=0.9)
             axes.annotate(f"{track}: {top.name}", (1.1e5, value), fontsize=9, va="bottom", color="#444444")
-    axes.set(xscale="log", xlim=(1e5, 1e9), ylim=(0.4, 1.0), xlabel="decisions, in millions", ylabel="score")
+    lowest = min((each.estimate("score").low for each in policies), default=1.0)
+    axes.set(
+        xscale="log",
+        xlim=(1e5, 1e9),
+        ylim=(min(lowest - 0.05, 0.4), 1.0),
+        xlabel="decisions, in millions",
+        ylabel="score",
+    )
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g}")
     name_points(axes, points, marks)
     return figure
