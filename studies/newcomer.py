@@ -147,7 +147,7 @@ def view(results: Mapping[str, Rows], figure: page.AddFigure) -> Mapping[str, ob
         "below": {
             short(id): verdict(baselines[id], of_id)
             for id, of_id in ends.items()
-            if of_id and best(of_id)[0] <= baselines[id].best
+            if of_id and not is_above(baselines[id], of_id)
         },
         "command": COMMAND,
         "steps": {learner: f"{steps:,}" for learner, steps in STEPS.items()},
@@ -168,9 +168,10 @@ def above(baselines: Mapping[str, Simple], ends: Mapping[str, Mapping[str, Seque
     """Return in how many ids each learner is above what is simple, in the mean of its seeds."""
     texts = []
     for learner in STEPS:
-        found = {id: np.mean(of_id[learner]) for id, of_id in ends.items() if learner in of_id}
-        count = sum(reward > baselines[id].best for id, reward in found.items())
-        texts += [f"{learner} in {count} of {len(found)} ids"] * bool(found)
+        found = {id: {learner: of_id[learner]} for id, of_id in ends.items() if learner in of_id}
+        if found:
+            count = sum(is_above(baselines[id], alone) for id, alone in found.items())
+            texts.append(f"{learner} in {count} of {len(found)} ids")
     return ", ".join(texts) or "nothing was trained"
 
 
@@ -179,12 +180,17 @@ def best(ends: Mapping[str, Sequence[float]]) -> tuple[float, str]:
     return max((float(np.mean(found)), learner) for learner, found in ends.items())
 
 
+def is_above(untrained: Simple, ends: Mapping[str, Sequence[float]]) -> bool:
+    """Return whether the best mean over seeds is above what is simple."""
+    return best(ends)[0] > untrained.best
+
+
 def verdict(untrained: Simple, ends: Mapping[str, Sequence[float]]) -> str:
     """Return what the best training of an id says, in words; nothing if none is measured."""
     if not ends:
         return ""
-    reward, learner = best(ends)
-    if reward > untrained.best:
+    _, learner = best(ends)
+    if is_above(untrained, ends):
         return f"`{learner}` is above everything that is simple."
     if untrained.constant[0] >= untrained.algorithm[0]:
         return (
