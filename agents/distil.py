@@ -357,7 +357,7 @@ class Distillation(Learner):
         return self._table(self._constants.actions, np.log(packets)[np.newaxis, np.newaxis])
 
     def _bytes(self, network: Network) -> bytes:
-        return StoredPolicy(self._spec.to_config(), network).to_bytes()
+        return StoredPolicy(self._spec.policy_config(), network).to_bytes()
 
     def _network(self) -> Network:
         with blaming(learning_rate=self._config.learning_rate):

@@ -62,7 +62,7 @@ def objective(spec: EpisodeSpec, config: FitnessConfig, network: Network) -> dic
     if config.fitness == "reward" and not config.tail_weight:
         return {}
     scenarios, seeds = draw(spec, np.random.default_rng(EVALUATION_SEED), EVALUATED)
-    policy = StoredPolicy(spec.to_config(), network).to_bytes()
+    policy = StoredPolicy(spec.policy_config(), network).to_bytes()
     with closing(CandidateRuns(spec, config, len(scenarios))) as runs:
         outcomes = runs.outcomes([policy], scenarios, seeds)[..., 0]
     name, plain = config.fitness, outcomes

@@ -6,10 +6,10 @@ import dataclasses
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -161,8 +161,7 @@ class ExecutorRuns(Runs):
 
     def __init__(self, spec: EpisodeSpec, config: FitnessConfig, windows: int = 1) -> None:
         super().__init__(config, windows)
-        spec = dataclasses.replace(spec, engine_options={**spec.engine_options, "threads": 1})
-        self._spec = spec.to_config()
+        self._spec = dataclasses.replace(spec, engine_options={**spec.engine_options, "threads": 1})
         self._executor: TaskExecutor | None = None
 
     def close(self) -> None:
@@ -211,15 +210,14 @@ _Task = tuple[int, Scenario, int]
 class _Work:
     """Runs a scenario with each candidate, on a worker."""
 
-    spec: Mapping[str, Any]
+    spec: EpisodeSpec
     config: FitnessConfig
     candidates: tuple[bytes, ...]
     windows: int
 
     def __call__(self, task: _Task) -> tuple[list[list[float]], int]:
         _, scenario, seed = task
-        spec = EpisodeSpec.from_config(self.spec)
-        with closing(CandidateRuns(spec, self.config, len(self.candidates), self.windows)) as runs:
+        with closing(CandidateRuns(self.spec, self.config, len(self.candidates), self.windows)) as runs:
             outcomes, decisions = runs._run(self.candidates, [scenario], [seed])
         return outcomes[0].tolist(), decisions
 

@@ -161,9 +161,18 @@ class EpisodeSpec:
         if not isinstance(self.engine, str):
             raise ValueError(f"engine must be a name to have a configuration, got {self.engine!r}")
         return {
-            **{name: to_plain(getattr(self, name)) for name in ("scenario", "observation", "action", "reward")},
-            "env": {"step_ms": self.step_ms, "step_rtts": self.step_rtts},
+            "scenario": to_plain(self.scenario),
+            **self.policy_config(),
+            "reward": to_plain(self.reward),
             "engine": {"name": self.engine, **self.engine_options},
+        }
+
+    def policy_config(self) -> dict[str, Any]:
+        """Return what `to_config` has of a policy: what it observes, what its actions are, and how often it acts."""
+        return {
+            "observation": to_plain(self.observation),
+            "action": to_plain(self.action),
+            "env": {"step_ms": self.step_ms, "step_rtts": self.step_rtts},
         }
 
     def arguments(self) -> dict[str, Any]:

@@ -481,7 +481,7 @@ class Scenario:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Scenario:
-        """Make a scenario of plain types, as in a YAML file or a message.
+        """Make a scenario of plain types, as in a YAML file or a message; a flow can be a `Flow`, too.
 
         Instead of `rate_schedule` there can be `rate_trace`, a file or a synthetic trace
         (`bbrgym.envs.rate_trace.from_config`). The scenario then holds the trace's rates, but not its name. Instead of
@@ -584,11 +584,15 @@ def _changes(what: str, schedule: Sequence[tuple[float, float]], unit: str) -> s
     return f"{what} changes to {', '.join(f'{value:g} {unit} at {time:g} s' for time, value in schedule)}"
 
 
-def _flows(plain: Sequence[Mapping[str, Any]], duration_s: Any) -> tuple[Flow, ...]:
+def _flows(plain: Sequence[Flow | Mapping[str, Any]], duration_s: Any) -> tuple[Flow, ...]:
     for flow in plain:
-        check_keys("flow", flow, [*FLOW_FIELDS, "rtt_trace"])
+        if not isinstance(flow, Flow):
+            check_keys("flow", flow, [*FLOW_FIELDS, "rtt_trace"])
     return tuple(
-        Flow(**resolve_trace("rtt", flow, lambda trace: rtt_trace.from_config(trace, duration_s))) for flow in plain
+        flow
+        if isinstance(flow, Flow)
+        else Flow(**resolve_trace("rtt", flow, lambda trace: rtt_trace.from_config(trace, duration_s)))
+        for flow in plain
     )
 
 

@@ -177,7 +177,7 @@ def run(
     if driver.behaviour.algorithm is not None:
         return run_algorithm(driver.behaviour.algorithm, spec, draws)
     assert driver.network is not None
-    compiled = PolicyNetwork(StoredPolicy(spec.to_config(), driver.network).to_bytes())
+    compiled = PolicyNetwork(StoredPolicy(spec.policy_config(), driver.network).to_bytes())
     with closing(Episodes(spec, len(draws))) as env:
         env.begin_resets(np.arange(len(draws)), draws)
         env.finish_resets()

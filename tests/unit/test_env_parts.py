@@ -437,6 +437,7 @@ class TestDistribution:
             ({"loss": {"uniform": [0.0, 0.6]}, "loss_burst_packets": {"uniform": [1, 4]}}, r"loss .*0\.5 .*got 0\.6"),
             ({"rate": 12}, r"'rate' \(did you mean 'rate_mbps'\?\); known: rate_mbps,"),
             ({"flows": [{"algorithm": {"choice": ["bbr", "bbr9"]}}]}, "unknown algorithm 'bbr9'"),
+            ({"flows": [{"algorithm": "agent"}, {"rtt_ms": {"choice": [9, -1]}}]}, "rtt_ms .*got -1"),
             ({"flows": 3}, "a list of mappings"),
             ({"rate_mbps": {"uniform": [5, 5]}}, r"rate_mbps\.uniform .*got \[5, 5\]"),
             ({"rate_mbps": {"log_uniform": [0, 5]}}, r"rate_mbps\.log_uniform .*> 0"),
