@@ -271,8 +271,8 @@ def picture(entries: Sequence[Listed]) -> Figure:
     for track, style in zip(list(TRACKS)[3:], ("--", ":"), strict=True):
         if top := next((each for each in entries if each.entry.track == track), None):
             value = top.estimate("score").value
-            axes.axhline(value, color="#666666", linestyle=style, linewidth=0.9)
-            axes.annotate(f"{track}: {top.name}", (1.1e5, value), fontsize=9, va="bottom", color="#444444")
+            axes.axhline(value, color="#666666", linestyle=style, linewidth=0.9, label=track)
+            axes.annotate(top.name, (1.1e5, value), fontsize=9, va="bottom", color="#444444")
     lowest = min((each.estimate("score").low for each in policies), default=1.0)
     axes.set(
         xscale="log",
@@ -283,4 +283,5 @@ def picture(entries: Sequence[Listed]) -> Figure:
     )
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g}")
     name_points(axes, points, marks)
+    axes.legend(loc="lower right", title="the best of the track", fontsize=9, title_fontsize=9)
     return figure
