@@ -17,6 +17,7 @@ from typing import Final
 
 from bbrgym.addresses import addresses
 from bbrgym.files import write_text
+from bbrgym.output import run_program
 from studies.blocks import with_block
 from studies.page import table
 
@@ -123,4 +124,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program("addresses", main))

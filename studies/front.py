@@ -25,6 +25,7 @@ from bbrgym.benchmark.plots import over_time
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.files import replace_file
+from bbrgym.output import run_program
 from studies.page import image_of, write_figure
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "images"
@@ -147,4 +148,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program("front", main))

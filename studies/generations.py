@@ -10,6 +10,7 @@ agent.scenarios=12 and train.total_steps=14000000.
 from __future__ import annotations
 
 import argparse
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ from bbrgym.agents.search import WeightSearch
 from bbrgym.baselines.policy_file import StoredPolicy
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.files import read_object
+from bbrgym.output import run_program
 
 
-def main() -> None:
+def main() -> int:
     """Write the policies."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="the folder of the training")
@@ -54,7 +56,8 @@ def main() -> None:
         }
         policy = StoredPolicy(plain, networks[generation], training)
         policy.save(options.folder / f"{generation:02d}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_program("generations", main))

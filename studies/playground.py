@@ -28,6 +28,7 @@ from bbrgym.baselines.policy_file import LINEAR_REFERENCE, REFERENCE, policy_byt
 from bbrgym.envs.observation import FEATURES
 from bbrgym.files import replace_file
 from bbrgym.lab import PAGE, make_server
+from bbrgym.output import run_program
 from studies import blocks, page
 
 MARK: Final = "studies/playground.py"
@@ -250,4 +251,4 @@ def _native_speed(scenario: Scenario) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program("playground", main))
