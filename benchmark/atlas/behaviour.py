@@ -220,19 +220,20 @@ def run_algorithm(algorithm: str, spec: EpisodeSpec, draws: Sequence[np.random.G
             steps_ms=[spec.interval_ms(scenario) for scenario, _ in scenarios],
         )
         _check(engines.finish())
-        rows: list[list[npt.NDArray[np.float64]]] = [[] for _ in scenarios]
-        links: list[list[npt.NDArray[np.float64]]] = [[] for _ in scenarios]
+        rows, links = [], []
+        steps = np.zeros(count, np.int64)
         running = np.arange(count)
         while len(running):
             engines.begin_steps(running)
             _check(engines.finish())
-            for index in running:
-                rows[index].append(engines.flows[index].copy())
-                links[index].append(engines.link[index].copy())
+            rows.append(engines.flows.copy())
+            links.append(engines.link.copy())
+            steps[running] += 1
             running = running[~engines.is_over[running]]
+    of_flows, of_links = np.array(rows), np.array(links)
     return [
-        _as_agent(spec, scenario, np.array(of_flows)[:, : len(scenario.flows)], np.array(of_link))
-        for (scenario, _), of_flows, of_link in zip(scenarios, rows, links, strict=True)
+        _as_agent(spec, scenario, of_flows[:made, index, : len(scenario.flows)], of_links[:made, index])
+        for index, ((scenario, _), made) in enumerate(zip(scenarios, steps, strict=True))
     ]
 
 
