@@ -29,7 +29,7 @@ to the longest one."""
 class Distribution:
     """A scenario whose values are given or drawn, independently of each other; made with `from_dict`.
 
-    Any value of a scenario or a flow can be replaced by
+    Flows can be `Flow`s or mappings. Any value of a scenario or a flow can be replaced by
 
         {uniform: [a, b]}         uniform between a and b (b included where the field takes integers)
         {log_uniform: [a, b]}     uniform in the logarithm, 0 < a < b
@@ -57,7 +57,7 @@ class Distribution:
     def __post_init__(self) -> None:
         if not isinstance(self.plain, Mapping):
             raise ValueError(f"scenario must be a mapping of its fields, got {self.plain!r}")
-        object.__setattr__(self, "plain", _canonical(_with_schedules_of_traces(self.plain)))
+        object.__setattr__(self, "plain", _canonical(_with_schedules_of_traces(_canonical(self.plain))))
         scenarios, agents = self._corners()
         if len(agents) > 1:
             object.__setattr__(self, "plain", _canonical(_with_absent_agents(self.plain)))
@@ -248,7 +248,12 @@ def _with_schedules_of_traces(plain: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _canonical(node: Any) -> Any:
-    """Return plain containers with sorted keys, so that the order in a file does not change what is drawn."""
+    """Return plain containers with sorted keys, so that the order in a file does not change what is drawn.
+
+    A scenario or a flow becomes a mapping.
+    """
+    if isinstance(node, Scenario | Flow):
+        return _canonical(node.to_dict())
     if isinstance(node, Mapping):
         return {key: _canonical(node[key]) for key in sorted(node, key=str)}
     if isinstance(node, list | tuple):

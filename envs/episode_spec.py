@@ -17,7 +17,7 @@ from bbrgym.envs.engine import DEFAULT_ENGINE, ENGINES, Engine, make_engine, who
 from bbrgym.envs.engine_batch import EngineBatch, make_engine_batch
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.reward import Reward
-from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.scenario import Flow, Scenario
 
 AnyScenario = Scenario | Distribution | Mapping[str, Any] | str
 """A scenario, a distribution over scenarios, the plain mapping of either, or a name (`bbrgym.envs.named`)."""
@@ -186,7 +186,7 @@ def to_plain(value: Any) -> Any:
     Scenarios, distributions and parts of an `EpisodeSpec` become mappings, NumPy's numbers and arrays Python's. The
     environment that is made of the result is equal.
     """
-    if isinstance(value, Scenario | Distribution):
+    if isinstance(value, Scenario | Distribution | Flow):
         return to_plain(value.to_dict())
     if isinstance(value, Observation | Action | Reward):
         return to_plain(dataclasses.asdict(value))

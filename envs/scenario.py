@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ Path = Literal["forward", "first", "second", "reverse"]
 
 
 @explains_fields
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Flow:
     """One sender and its receiver across the bottleneck.
 
@@ -154,6 +154,14 @@ class Flow:
             is_good=self.transport == "ours" or self.algorithm in _OF_KERNEL,
         )
 
+    def __repr__(self) -> str:
+        """Return code that makes it: the algorithm, and what differs from the defaults."""
+        return f"Flow({', '.join([repr(self.algorithm), *_said(self, ['algorithm'])])})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, as `Scenario.to_dict` has them of its flows."""
+        return _plain(self, FLOW_FIELDS) | {"parameters": dict(self.parameters)}
+
     def describe(self) -> str:
         """Return the flow's path and times in words, without its algorithm: `50 ms from 2 s to 9 s, 3 MB`."""
         text = f"{self.rtt_ms:g} ms"
@@ -190,7 +198,7 @@ DRIVER: Final = ("algorithm", "parameters", "policy", "file", "server", "client"
 
 
 @explains_fields
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scenario:
     """A dumbbell with one bottleneck that all flows share, unless it has a second or a reverse link.
 
@@ -470,14 +478,16 @@ class Scenario:
             )
         return ", ".join(parts)
 
+    def __repr__(self) -> str:
+        """Return code that makes it: what differs from the defaults."""
+        return f"Scenario({', '.join(_said(self))})"
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain types for JSON, YAML and the engines, of which `from_dict` makes an equal scenario.
 
         Fields of `LEFT_OUT` are left out if they have their default.
         """
-        plain = _plain(self, SCENARIO_FIELDS)
-        plain["flows"] = [_plain(flow, FLOW_FIELDS) | {"parameters": dict(flow.parameters)} for flow in self.flows]
-        return plain
+        return _plain(self, SCENARIO_FIELDS) | {"flows": [flow.to_dict() for flow in self.flows]}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Scenario:
@@ -555,6 +565,17 @@ def resolve_trace(
     if arguments.get(f"{what}_schedule"):
         raise ValueError(f"give one of {what}_trace and {what}_schedule, got both: {what}_trace={trace!r}")
     return arguments | {f"{what}_schedule": resolve(trace)}
+
+
+def _said(record: Scenario | Flow, but: Container[str] = ()) -> list[str]:
+    """Return the arguments that differ from their defaults, as code."""
+    said = []
+    for each in dataclasses.fields(record):
+        make, value = each.default_factory, getattr(record, each.name)
+        default = each.default if make is dataclasses.MISSING else make()
+        if each.name not in but and value != default:
+            said.append(f"{each.name}={value!r}")
+    return said
 
 
 def _plain(record: Scenario | Flow, fields: Mapping[str, Field]) -> dict[str, Any]:

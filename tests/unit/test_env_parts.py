@@ -395,6 +395,15 @@ class TestDistribution:
         for more in ({"flows": [agent | {"size_bytes": 9}]}, {"workload": {"load": 0.2, "sizes": "web-page"}}):
             assert Distribution.from_dict({"choice": [steady, steady | more]}).has_finite_flows
 
+    def test_flows_and_scenarios_count_as_their_mappings(self) -> None:
+        flows = [Flow("agent", rtt_ms=7.0), Flow("cubic", stop_s=9.0)]
+        whole = Scenario(rate_mbps=9.0, flows=(Flow("agent"),))
+        made = {"choice": [whole, {"loss": {"uniform": [0, 0.1]}, "flows": {"choice": [flows, flows[:1]]}}]}
+        plain = [flow.to_dict() for flow in flows]
+        loss = {"uniform": [0, 0.1]}
+        written = {"choice": [whole.to_dict(), {"loss": loss, "flows": {"choice": [plain, plain[:1]]}}]}
+        assert Distribution.from_dict(made) == Distribution.from_dict(written)
+
     def test_the_second_version_of_the_families_has_ten_of_the_same_weight(self) -> None:
         families = Distribution.of("families_v2")
         assert (len(families.plain["choice"]), families.agents, families.has_finite_flows) == (10, 16, False)

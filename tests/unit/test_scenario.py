@@ -34,6 +34,7 @@ def test_nothing_is_lost_in_plain_types_and_fields_are_left_out_at_their_default
         plain = json.loads(json.dumps(scenario.to_dict()))
         assert Scenario.from_dict(plain) == pickle.loads(pickle.dumps(scenario)) == scenario
         assert hash(Scenario.from_dict(plain)) == hash(scenario)
+        assert eval(repr(scenario), {"Scenario": Scenario, "Flow": Flow}) == scenario
         assert Scenario.from_dict(plain | {"flows": [scenario.flows[0], *plain["flows"][1:]]}) == scenario
         for one, described in ((scenario, plain), *zip(scenario.flows, plain["flows"], strict=True)):
             fields = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
