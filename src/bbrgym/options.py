@@ -16,6 +16,8 @@ class OptionParser(argparse.ArgumentParser):
 
     def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
         """Add an argument; one without a default says in its help what happens without it."""
+        if settings.get("nargs") == "*":
+            settings.setdefault("default", [])  # or argparse says that it is required
         default = settings.get("default")
         is_told = default is None or isinstance(default, bool | list) or default == argparse.SUPPRESS
         if not is_told:

@@ -214,6 +214,16 @@ def test_a_mistake_gets_one_message_and_no_traceback_and_leaves_nothing(
     assert not list(Path().iterdir())
 
 
+@pytest.mark.parametrize("command", [["import", "a.zip"], ["score"], ["break"], ["atlas"], ["board"]])
+def test_what_can_be_missing_is_not_called_required(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(command)
+    *usage, error = capsys.readouterr().err.splitlines()
+    required = error.rpartition("required: ")[2].split(", ")
+    assert len(required) == 1
+    assert not [name for name in required if f"[{name} " in " ".join(usage)]
+
+
 SHORT = ["scenario=single", "scenario.duration_s=1", "tracking=none"]
 FRIENDLY = ["experiment=friendliness", "benchmark.competitors=[bbr]", "benchmark.seeds=[1]", "tracking=none"]
 
