@@ -20,7 +20,7 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hypothesis import settings
 
-from bbrgym import Engine, make_engine
+from bbrgym import Engine, _testing, make_engine  # noqa: F401  _testing turns nanobind's leak warnings off
 from bbrgym.agents.mlflow_store import store_uri
 from bbrgym.agents.tracking import Tracker
 
