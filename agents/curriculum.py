@@ -220,13 +220,9 @@ class CurriculumDistribution(Distribution):
     def __init__(self, base: Distribution, curriculum: Curriculum) -> None:
         for one in dataclasses.fields(Distribution):
             object.__setattr__(self, one.name, getattr(base, one.name))
+        object.__setattr__(self, "is_drawn", True)
         object.__setattr__(self, "base", base)
         object.__setattr__(self, "curriculum", curriculum)
-
-    @property
-    def is_drawn(self) -> bool:
-        """See `Distribution`."""
-        return True
 
     def sample(self, rng: np.random.Generator) -> Scenario:
         """See `Distribution`."""

@@ -158,7 +158,7 @@ class Agent:
     @property
     def content_hash(self) -> str:
         """SHA-256 of everything that decides its gains: weights, observation and action."""
-        return content_hash(self.spec.to_config(), self.network.kind, self.network.to_arrays())
+        return content_hash(self.spec.policy_config(), self.network.kind, self.network.to_arrays())
 
     @property
     def stored(self) -> StoredPolicy:

@@ -55,7 +55,7 @@ class WeightSearch(Learner):
         self._drawn_spec = spec  # with its curriculum
         self._spec = spec = without_curriculum(spec)
         self._seed = seed
-        self._plain_spec = spec.to_config()
+        self._plain_spec = spec.policy_config()
         self._weights = searched_weights(config, spec)
         self._runs = make_runs(spec, config, config.population * config.scenarios)
         self._fitness: list[list[float]] = []  # of all candidates in all generations

@@ -40,7 +40,7 @@ class TunedPolicy:
         """
         policy = read_policy(path)
         names, observed = spec.observation.features, policy.spec["observation"]["features"]
-        plain = spec.to_config()
+        plain = spec.policy_config()
         if lacking := [name for name in observed if name not in names]:
             raise ValueError(f"agent.tunes: the policy observes {', '.join(lacking)}, which observation.features lacks")
         history = policy.spec["observation"]["history"]

@@ -7,7 +7,7 @@ import math
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -52,7 +52,10 @@ class Distribution:
     """The largest number of flows of a scenario."""
     duration_s: float | None = field(init=False, compare=False)
     """The duration of every scenario; None if they differ."""
-    _only: Scenario | None = field(init=False, repr=False, compare=False)
+    example: Scenario = field(init=False, repr=False, compare=False)
+    """The scenario with every drawn value at its first bound or choice."""
+    is_drawn: bool = field(init=False, repr=False, compare=False)
+    """Whether scenarios differ."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.plain, Mapping):
@@ -66,16 +69,16 @@ class Distribution:
             counts = " or ".join(map(str, sorted(agents)))
             raise ValueError(f"a distribution must always have the same number of agent flows, got {counts}")
         object.__setattr__(self, "agents", agents.pop())
+        object.__setattr__(self, "example", scenarios[0])
+        object.__setattr__(self, "is_drawn", _is_drawn(self.plain))
         # How many flows a workload has depends on every draw.
-        is_open = self._has_workload and _is_drawn(self.plain)
+        is_open = self._has_workload and self.is_drawn
         most = MOST_FLOWS if is_open else max(len(scenario.flows) for scenario in scenarios)
         object.__setattr__(self, "max_flows", most)
         durations_s = {scenario.duration_s for scenario in scenarios}
         object.__setattr__(self, "duration_s", durations_s.pop() if len(durations_s) == 1 else None)
-        only = None if _is_drawn(self.plain) else scenarios[0]
-        object.__setattr__(self, "_only", only)
-        if only is not None:  # with the defaults, so that equal scenarios are equal distributions
-            object.__setattr__(self, "plain", _canonical(only.to_dict()))
+        if not self.is_drawn:  # with the defaults, so that equal scenarios are equal distributions
+            object.__setattr__(self, "plain", _canonical(self.example))
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Distribution:
@@ -95,16 +98,6 @@ class Distribution:
         if isinstance(scenario, str):
             return _named(scenario)
         return cls(scenario.to_dict() if isinstance(scenario, Scenario) else scenario)
-
-    @property
-    def is_drawn(self) -> bool:
-        """Whether scenarios differ."""
-        return self._only is None
-
-    @cached_property
-    def example(self) -> Scenario:
-        """The scenario with every drawn value at its first bound or choice."""
-        return _scenario(next(iter(_variants(self.plain, "scenario"))))
 
     @property
     def agent_flows(self) -> tuple[int, ...]:
@@ -137,7 +130,7 @@ class Distribution:
 
     def sample(self, rng: np.random.Generator) -> Scenario:
         """Draw a scenario."""
-        return self._only or _scenario(_draw(self.plain, rng))
+        return _scenario(_draw(self.plain, rng)) if self.is_drawn else self.example
 
     def with_one_agent(self, others: str) -> Distribution:
         """Return the distribution with `others` and its default parameters in place of every agent but the first."""

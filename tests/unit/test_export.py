@@ -62,9 +62,7 @@ def test_the_metadata_describe_observations_and_actions(tmp_path: Path) -> None:
     assert meta.pop("content_hash") == agent.content_hash
     assert json.loads(meta.pop("card")) == facts(agent.stored)
     assert json.loads(meta.pop("training")) == {"algorithm": "ppo", "seed": 3}
-    assert {group: json.loads(text) for group, text in meta.items()} == {
-        group: agent.spec.to_config()[group] for group in ("observation", "action", "env")
-    }
+    assert {group: json.loads(text) for group, text in meta.items()} == agent.spec.policy_config()
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
