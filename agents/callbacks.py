@@ -300,7 +300,7 @@ class Callbacks:
             return agent
         name, score = next(iter((objective or {"reward per step": reward}).items()))
         best = self.state.best_score
-        is_best = learner.has_learned and (best is None or score > best)
+        is_best = learner.has_learned and math.isfinite(score) and (best is None or score > best)
         if is_best:
             best = self.state.best_score = score
             agent.save(self._directory / "best")
@@ -317,6 +317,11 @@ class Callbacks:
             soft_wrap=True,
         )
         return agent
+
+
+def evaluation_draws(spec: EpisodeSpec, episode: int) -> np.random.Generator:
+    """Return what an evaluation episode is drawn with: always the same."""
+    return seeding.np_random(EVALUATION_SEED + episode * spec.agents)[0]
 
 
 def evaluate_agent(agent: Agent, env: Episodes, episodes: int) -> dict[str, float]:
@@ -338,8 +343,8 @@ def evaluate_agent(agent: Agent, env: Episodes, episodes: int) -> dict[str, floa
     rewards: list[float] = []
     links: list[npt.NDArray[np.float64]] = []
     for first in range(0, episodes, engines):
-        seeds = [EVALUATION_SEED + (first + engine) * flows for engine in range(engines)]
-        env.begin_resets(np.arange(engines), [seeding.np_random(seed)[0] for seed in seeds])
+        draws = [evaluation_draws(env.spec, first + engine) for engine in range(engines)]
+        env.begin_resets(np.arange(engines), draws)
         # Engines beyond the last episode run too, but do not count.
         is_running = np.arange(engines) < episodes - first
         total = np.zeros(engines * flows)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from gymnasium.utils import seeding
 from rich.console import Console
 
-from bbrgym.agents.callbacks import EVALUATION_SEED, Callbacks, Learner
+from bbrgym.agents.callbacks import Callbacks, Learner, evaluation_draws
 from bbrgym.agents.checkpoint import TrainingState, remove_partial, restore_latest, save_checkpoint
 from bbrgym.agents.config import EXPERIMENT, CurriculumConfig, DistilConfig, PPOConfig, SearchConfig, TrainConfig
 from bbrgym.agents.curriculum import Breaks, Curriculum
@@ -82,7 +81,7 @@ def run_training(
     """Train, or resume from the newest checkpoint, as `bbrgym.agents.train.train` describes.
 
     Returns:
-        The steps made in all, the reward of the best evaluation, None if there is none, whether the training is
+        The steps made in all, the score of the best evaluation, None if there is none, whether the training is
         complete, and the yardsticks.
 
     Raises:
@@ -92,7 +91,7 @@ def run_training(
     algorithm, seed = config["agent"]["algorithm"], int(config.get("seed", 1))
     curriculum = _make_curriculum(config, spec, breaks)
     learned = spec if curriculum is None else curriculum.on(spec)
-    with closing(make_learner(config, learned, training)) as learner:
+    with closing(make_learner(config, learned, training)) as learner, _lock(directory):
         state = (restore_latest(learner, directory) if is_resumed else None) or TrainingState()
         if curriculum is not None and state.curriculum is not None:
             curriculum.restore(state.curriculum)
@@ -106,7 +105,6 @@ def run_training(
                 f"got {training.total_steps}"
             )
         with (
-            _lock(directory),
             Tracker.start(
                 directory,
                 experiment=EXPERIMENT,
@@ -211,8 +209,7 @@ def evaluation_episodes(spec: EpisodeSpec, count: int) -> list[dict[str, Any]]:
     """Return the engine seed and the scenario of each evaluation episode, drawn as the environment does."""
     episodes = []
     for episode in range(count):
-        rng = seeding.np_random(EVALUATION_SEED + episode * spec.agents)[0]
-        scenario, seed = spec.draw(rng)
+        scenario, seed = spec.draw(evaluation_draws(spec, episode))
         episodes.append({"seed": seed, "scenario": scenario.to_dict()})
     return episodes
 

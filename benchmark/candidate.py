@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import yaml
 
@@ -18,7 +18,7 @@ from bbrgym.baselines import registry
 from bbrgym.baselines.controller_file import compile_controller
 from bbrgym.baselines.policy_file import SCRIPTED, find_policy
 from bbrgym.benchmark.plan import Competitor
-from bbrgym.benchmark.sandbox import Confinement
+from bbrgym.benchmark.sandbox import MEBIBYTES, Confinement
 from bbrgym.checks import check_keys, did_you_mean
 from bbrgym.files import user_cache
 
@@ -26,7 +26,7 @@ _MODELS: Final = (".onnx", ".zip", ".cleanrl_model")
 """Suffixes of files of other libraries (docs/import.md)."""
 
 
-_STACKS: Final = (".yaml", ".yml", ".json")
+STACKS: Final = (".yaml", ".yml", ".json")
 """Suffixes of files of two commands."""
 
 
@@ -87,7 +87,7 @@ class Candidate:
             return cls(what, Competitor(what, what, given))
         if given:
             raise ValueError(_takes_none(what, given))
-        if path.suffix in _STACKS:
+        if path.suffix in STACKS:
             return cls(what, _stack(path))
         if path.suffix in _MODELS:
             return cls(what, Competitor(path.stem, "policy", policy=str(_imported(path))))
@@ -108,6 +108,26 @@ class Candidate:
             f"{did_you_mean(what, registry.controllers())}; known algorithms: {', '.join(registry.controllers())}"
         )
 
+    @property
+    def words(self) -> list[str]:
+        """The words of a command that name it and its parameters."""
+        return [self.what, *parameter_words(self.competitor.parameters)]
+
+    def in_job(self, seconds: float) -> dict[str, Any]:
+        """Return the fields of a `ConfinedJob` that say what code it runs and what it may take.
+
+        Python decides ten times per second and flow, which takes longer than to simulate: it may take 25 times
+        `seconds`. What never returns is ended by the limit of a decision.
+        """
+        is_python = self.confinement == "python"
+        return {
+            "confinement": self.confinement,
+            "library": self.competitor.file,
+            "function": self.function,
+            "seconds": 25 * seconds if is_python else seconds,
+            "mebibytes": 4096 if is_python else MEBIBYTES,
+        }
+
     def with_parameters(self, parameters: Mapping[str, float]) -> Candidate:
         """Return the candidate with other parameters.
 
@@ -118,6 +138,11 @@ class Candidate:
             raise ValueError(_takes_none(self.what, parameters))
         registry.check_parameters(self.competitor.algorithm, parameters)
         return dataclasses.replace(self, competitor=dataclasses.replace(self.competitor, parameters=dict(parameters)))
+
+
+def parameter_words(parameters: Mapping[str, float]) -> list[str]:
+    """Return the words of a command that give parameters, to the last digit."""
+    return [f"{name}={value!r}".removesuffix(".0") for name, value in parameters.items()]
 
 
 def _is_algorithm(what: str) -> bool:

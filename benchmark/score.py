@@ -32,7 +32,6 @@ from bbrgym.benchmark.quick_rfc9743 import read_quick_rfc9743
 from bbrgym.benchmark.regret import Regret, regrets
 from bbrgym.benchmark.run_scores import SCORE
 from bbrgym.benchmark.sandbox import (
-    MEBIBYTES,
     SECONDS,
     ConfinedJob,
     NamedJob,
@@ -231,7 +230,7 @@ def worst_traces(score: Score) -> tuple[Draw, dict[str, Trace]]:
             seeds=[draw.seed],
             warmup=WARMUP,
             measure="trace",
-            **(_confined(score.candidate, _SECONDS_ALONE) if name == score.name else {}),
+            **(score.candidate.in_job(_SECONDS_ALONE) if name == score.name else {}),
         )
         for name, competitor in competitors.items()
     ]
@@ -342,7 +341,7 @@ def fitness(
     Args:
         what: as of `Candidate.of`, or a candidate.
         parameters: of an algorithm or of a C file; None keeps those of a candidate.
-        scenarios: how many, of all families of flows of one kind.
+        scenarios: how many, of all families of flows of one kind; all 98 if more.
         seed: decides them.
         beside: how many more, beside each of `VICTIMS`, for the harm that the candidate does; at most eight.
         sandbox: its processes run all; by default this process keeps one of a single process for later calls. Threads
@@ -414,7 +413,7 @@ def _few(sandbox: Sandbox, scenarios: int, seed: int, beside: int) -> tuple[list
         every = draw_scenarios(seed)
         of_one_kind = [draw for draw in every if draw.roles is None]
         few = min(scenarios, len(of_one_kind))
-        draws = [of_one_kind[index * len(of_one_kind) // scenarios] for index in range(few)]
+        draws = [of_one_kind[index * len(of_one_kind) // few] for index in range(few)]
         for victim in VICTIMS:
             draws += [draw for draw in every if draw.victim == victim][:beside]
         _FEW[key] = draws, _run_yardsticks(sandbox, draws)[0]
@@ -468,7 +467,7 @@ def _job(candidate: Candidate, draws: Sequence[Draw], seconds: float) -> Confine
         [candidate.competitor.takes(draw.scenario, draw.roles) for draw in draws],
         [draw.seed for draw in draws],
         WARMUP,
-        **_confined(candidate, seconds),
+        **candidate.in_job(seconds),
     )
 
 
@@ -620,7 +619,7 @@ def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool, has_ru
             seeds=[run.seed for run in some],
             warmup=benchmark.warmup,
             measure="rows",
-            **_confined(candidate, _SECONDS_RFC9743),
+            **candidate.in_job(_SECONDS_RFC9743),
         )
         for some in (ours[place : place + 3] for place in range(0, len(ours), 3))
     ]
@@ -652,17 +651,3 @@ def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool, has_ru
     for name, some in by_name.items():
         measured |= {run.key: result for run, result in zip(some, cached[name], strict=True)}
     return Verdicts.of_runs(benchmark, measured)
-
-
-def _confined(candidate: Candidate, seconds: float) -> dict[str, Any]:
-    """Return the fields of a job that say what code it runs, and what it may take: `seconds`, and longer in Python."""
-    # Python decides ten times per second and flow, which takes longer than to simulate. What never returns is ended by
-    # the limit of a decision.
-    is_python = candidate.confinement == "python"
-    return {
-        "confinement": candidate.confinement,
-        "library": candidate.competitor.file,
-        "function": candidate.function,
-        "seconds": 25 * seconds if is_python else seconds,
-        "mebibytes": 4096 if is_python else MEBIBYTES,
-    }

@@ -149,14 +149,12 @@ def to_dict(score: Score) -> dict[str, Any]:
 def worst(score: Score) -> Iterator[tuple[str, str]]:
     """Yield the scenarios with the largest regret: what happened, and the command that replays it."""
     scenarios = {draw.name: draw.scenario for draw in score.draws}
-    own = score.candidate.competitor
-    given = [f"{name}={value:g}" for name, value in own.parameters.items()]
     for one in score.regrets[:WORST]:
         failed = score.failures.get(one.scenario)
         reason = one.reason if failed is None else failed
         text = f"{one.scenario}: {scenarios[one.scenario].describe_link()}: {reason}"
         size = ["--full"] if score.is_full else []
-        command = ["bbrgym", "score", score.candidate.what, *given, "--seed", str(score.seed), *size]
+        command = ["bbrgym", "score", *score.candidate.words, "--seed", str(score.seed), *size]
         yield text, shlex.join([*command, "--only", one.scenario])
 
 

@@ -26,6 +26,7 @@ from bbrgym.benchmark.code import code_hash, metrics_hash
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.style import SMALL, panels, styled
+from bbrgym.envs.scenario import HEADER_BYTES
 from studies import page
 
 NOT_EXPLAINED: Final = "not explained"
@@ -88,7 +89,7 @@ def grid(count: int = COUNT, seed: int = 2026) -> dict[str, Scenario]:
         longest_ms = float(f"{_between(5, 200, rtts[index]):.3g}")
         packet_bytes = 1448 if sizes[index] < 0.5 else 1000
         loss = float(f"{_between(0.0005, 0.06, 2 * losses[index] - 1):.2g}") if losses[index] >= 0.5 else 0.0
-        packets_per_s = rate_mbps * 1e6 / 8 / (packet_bytes + 40)
+        packets_per_s = rate_mbps * 1e6 / 8 / (packet_bytes + HEADER_BYTES)
         wanted_s = (80_000 if loss > 0.005 else 300_000) / packets_per_s
         duration_s = float(round(min(60.0, max(wanted_s, 10.0, 0.05 * longest_ms))))
         is_equal, has_one_rtt, start_together = (index // 2**bit % 2 == 0 for bit in range(3))
@@ -186,7 +187,9 @@ METRICS: Final = (
         "queueing delay",
         lambda run: [run.queue_ms],
         # One packet on the link, or a twentieth of the RTT: less does not matter.
-        floor=lambda s: max((s.packet_bytes + 40) * 8e-3 / s.rate_mbps, 0.05 * max(flow.rtt_ms for flow in s.flows)),
+        floor=lambda s: max(
+            (s.packet_bytes + HEADER_BYTES) * 8e-3 / s.rate_mbps, 0.05 * max(flow.rtt_ms for flow in s.flows)
+        ),
     ),
     Metric("retransmission rate", lambda run: [run.retransmission_rate], floor=lambda scenario: 0.005),
     Metric("Jain's index", lambda run: [run.jain]),

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 
 from bbrgym.benchmark.board import TRACKS, board_code, submission, with_scores
 from bbrgym.benchmark.board_entry import Entry, parse_entry, read_entry
-from bbrgym.benchmark.candidate import Candidate
+from bbrgym.benchmark.candidate import Candidate, parameter_words
 from bbrgym.benchmark.families import VICTIMS
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.plan import find_competitors
@@ -75,8 +75,8 @@ class House:
     @property
     def command(self) -> str:
         """The command that makes its entry."""
-        given = [f"{name}={value:g}" for name, value in self.parameters.items()]
-        return shlex.join(["bbrgym", "score", self.what, *given, "--submit", f"{self.name}.json", *TEXTS, self.made])
+        words = ["bbrgym", "score", self.what, *parameter_words(self.parameters)]
+        return shlex.join([*words, "--submit", f"{self.name}.json", *TEXTS, self.made])
 
 
 @dataclass(frozen=True)

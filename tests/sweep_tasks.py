@@ -23,7 +23,7 @@ def run(function: Callable[[dict[str, Any], Path], float | None], *arguments: st
     """Do what `bbrgym train -m` does, with another task and the configuration sweep.yaml."""
     options = ["-m", f"--config-dir={TESTS}", "--config-name=sweep"]
     task = Task("train", function, accept)
-    return run_explained("bbrgym", lambda: run_with_hydra(task, "config", [*options, *arguments]))
+    return run_explained(lambda: run_with_hydra(task, "config", [*options, *arguments]))
 
 
 def accept(config: dict[str, Any], directory: Path | None) -> None:

@@ -67,7 +67,7 @@ class Failure:
     def outcome(self) -> str:
         """What happens, in words."""
         best = best_of(self.verdict, self.others)
-        return failure_in_words(self.name, self.trial.scenario, self.verdict, self.own, best)
+        return failure_in_words(self.name, self.verdict, self.own, best)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, for JSON."""
@@ -186,7 +186,7 @@ def replay(failure: Failure, candidate: Candidate, judge: Judge, engine: str) ->
         text = f"cannot run there: {error}"
     else:
         verdict = PROPERTIES[name].judge(trial.scenario, own, others, judge.limits[name])
-        outcome = failure_in_words(name, trial.scenario, verdict, own, best_of(verdict, others))
+        outcome = failure_in_words(name, verdict, own, best_of(verdict, others))
         text = f"{'stays' if verdict.is_broken else 'not repeated'}: {outcome}"
     return dataclasses.replace(failure, elsewhere={**failure.elsewhere, engine: text})
 

@@ -14,7 +14,7 @@ from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.confined import MEASURES, run_confined
 from bbrgym.benchmark.plan import Competitor
 from bbrgym.benchmark.run_facts import WARMUP, Facts
-from bbrgym.benchmark.sandbox import MEBIBYTES, ConfinedJob, Reply, trace_of
+from bbrgym.benchmark.sandbox import ConfinedJob, Reply, trace_of
 from bbrgym.benchmark.score import CONSTANT
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
@@ -27,7 +27,7 @@ second run, so after one jobs have half as many, and after none twice as many.""
 _SECONDS: Final = 1.0
 _SECONDS_PER_PACKET: Final = 1.5e-6
 """How much processor time a run may take, and each packet that its link can carry: ten times what it needs.
-25 times as much in Python. Who sends a hundred times what the link carries takes longer."""
+Who sends a hundred times what the link carries takes longer."""
 
 _SECONDS_MORE: Final = 0.3
 """How much a job may take for each run beside the slowest one."""
@@ -63,14 +63,20 @@ class Judge:
         self._executor = executor
         self._known: dict[tuple[str, int, int], Facts] = {}
         self._chunk = _CHUNK
-        self.missing: list[str] = []
+        self._missing: dict[str, None] = {}
 
     def only(self, name: str, limit: float | None = None) -> Judge:
         """Return a judge of one of the properties, or with another limit of it, which knows what this one does."""
         judge = Judge(self.candidate, {name: self.limits[name] if limit is None else limit}, self._executor)
         judge._known = self._known
+        judge._missing = self._missing
         judge._chunk = self._chunk
         return judge
+
+    @property
+    def missing(self) -> list[str]:
+        """What this system does not contain of the candidate, as far as it ran: one sentence each."""
+        return list(self._missing)
 
     def trace(self, trial: Trial) -> Trace | None:
         """Return the candidate's run step by step; None if it fails."""
@@ -88,7 +94,7 @@ class Judge:
             jobs = [self._job([trials[index] for index in places], "facts") for places in left]
             again: list[list[int]] = []
             for places, reply in zip(left, self._run(jobs), strict=True):
-                self.missing = list(dict.fromkeys([*self.missing, *reply["missing"]]))
+                self._missing.update(dict.fromkeys(reply["missing"]))
                 if reply["error"] is None:
                     for index, facts in zip(places, reply["results"], strict=True):
                         found[index] = facts
@@ -161,18 +167,12 @@ class Judge:
 
     def _job(self, trials: Sequence[Trial], measure: Literal["facts", "trace"]) -> ConfinedJob:
         """Return the candidate's runs."""
-        candidate = self.candidate
-        is_python = candidate.confinement == "python"
         return ConfinedJob(
-            scenarios=[trial.driven_by(candidate.competitor) for trial in trials],
+            scenarios=[trial.driven_by(self.candidate.competitor) for trial in trials],
             seeds=[trial.seed for trial in trials],
             warmup=WARMUP,
             measure=measure,
-            confinement=candidate.confinement,
-            library=candidate.competitor.file,
-            function=candidate.function,
-            seconds=_seconds_of(trials) * (25 if is_python else 1),
-            mebibytes=4096 if is_python else MEBIBYTES,
+            **self.candidate.in_job(_seconds_of(trials)),
         )
 
     def _run(self, jobs: Sequence[ConfinedJob]) -> list[dict[str, Any]]:

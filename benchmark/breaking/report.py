@@ -54,6 +54,7 @@ class Findings:
         seconds: how long it took.
         first_s: when the first failure was found; None without one.
         missing: what this system does not contain of the candidate, one sentence each.
+        engine: where the candidate ran.
         passed: how many of the paths that were given show no failure.
     """
 
@@ -65,6 +66,7 @@ class Findings:
     seconds: float = 0.0
     first_s: float | None = None
     missing: Sequence[str] = field(default_factory=tuple)
+    engine: str = "native"
     passed: int = 0
 
     @property
@@ -93,6 +95,15 @@ class Findings:
             parts.append(f"{before:g} → {after:g} {unit}")
         return f"shrunk, in the median: {', '.join(parts)}"
 
+    def command(self, failure: Failure) -> str:
+        """Return the command that replays a failure."""
+        words = ["bbrgym", "break", *self.candidate.words, "--property", failure.name]
+        if (limit := self.limits[failure.name]) != PROPERTIES[failure.name].limit:
+            words += ["--at-most", f"{failure.name}={limit!r}"]
+        if self.engine != "native":
+            words += ["--engine", self.engine]
+        return shlex.join([*words, "--seed", str(failure.trial.seed), "--replay", path_text(failure)])
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, for JSON."""
         return {
@@ -107,7 +118,7 @@ class Findings:
             "limits": dict(self.limits),
             "not_contained": list(self.missing),
             "failures": [
-                one.to_dict() | {"command": command(self.candidate, one), "playground": playground(self.candidate, one)}
+                one.to_dict() | {"command": self.command(one), "playground": playground(self.candidate, one)}
                 for one in self.failures
             ],
         }
@@ -118,7 +129,7 @@ def print_findings(findings: Findings, console: Console) -> None:
     if findings.failures:
         print_table(console, _HEADINGS, [_row(one) for one in findings.failures])
     for number, one in enumerate(findings.failures, start=1):
-        lines = [f"{number}. {one.path}: {one.outcome}", f"   {command(findings.candidate, one)}"]
+        lines = [f"{number}. {one.path}: {one.outcome}", f"   {findings.command(one)}"]
         lines += [f"   {engine}: {text}" for engine, text in one.elsewhere.items()]
         if link := playground(findings.candidate, one):
             lines.append(f"   {link}")
@@ -159,13 +170,6 @@ def path_text(failure: Failure) -> str:
     """Return the path in one line of YAML."""
     plain = plain_path(failure.trial.scenario)
     return yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=10**9).strip()
-
-
-def command(candidate: Candidate, failure: Failure) -> str:
-    """Return the command that replays a failure."""
-    given = [f"{name}={value:g}" for name, value in candidate.competitor.parameters.items()]
-    words = ["bbrgym", "break", candidate.what, *given, "--property", failure.name]
-    return shlex.join([*words, "--seed", str(failure.trial.seed), "--replay", path_text(failure)])
 
 
 def playground(candidate: Candidate, failure: Failure) -> str:
@@ -231,7 +235,7 @@ def write_page(findings: Findings, path: Path, judge: Judge) -> None:
         parts.append(f"<p>{html.escape(PROPERTIES[one.name].definition)}.</p>")
         parts.append(_picture(judge, one))
         parts += [f"<p>{html.escape(engine)}: {html.escape(text)}</p>" for engine, text in one.elsewhere.items()]
-        parts.append(f"<p><code>{html.escape(command(candidate, one))}</code></p>")
+        parts.append(f"<p><code>{html.escape(findings.command(one))}</code></p>")
         if link := playground(candidate, one):
             parts.append(f'<p><a href="{html.escape(link, quote=True)}">in the playground</a> of `bbrgym lab`</p>')
     parts += ["<h2>Notes</h2>", *(f"<p>{html.escape(note)}</p>" for note in notes(findings))]

@@ -9,6 +9,7 @@ from typing import Any, Final
 from bbrgym.benchmark.breaking.judging import Judge, Trial
 from bbrgym.benchmark.breaking.properties import PROPERTIES
 from bbrgym.benchmark.breaking.space import OURS, figures
+from bbrgym.envs.mahimahi import LOWEST_RATE_MBPS
 from bbrgym.envs.scenario import Flow, Scenario
 
 SEEDS: Final = 5
@@ -204,12 +205,14 @@ def _slower_link(scenario: Scenario) -> Iterator[Scenario]:
         factor = rate_mbps / scenario.rate_mbps
         if factor >= 1:
             return
-        schedule = tuple((at, max(figures(rate * factor), 0.01)) for at, rate in scenario.rate_schedule)
-        scaled = {name: max(figures(rate * factor), 0.01) for name, rate in links.items() if rate is not None}
+        schedule = tuple((at, max(figures(rate * factor), LOWEST_RATE_MBPS)) for at, rate in scenario.rate_schedule)
+        scaled = {
+            name: max(figures(rate * factor), LOWEST_RATE_MBPS) for name, rate in links.items() if rate is not None
+        }
         flows = tuple(
             flow
             if flow.app_rate_mbps is None
-            else dataclasses.replace(flow, app_rate_mbps=max(figures(flow.app_rate_mbps * factor), 0.01))
+            else dataclasses.replace(flow, app_rate_mbps=max(figures(flow.app_rate_mbps * factor), LOWEST_RATE_MBPS))
             for flow in scenario.flows
         )
         yield from _with(scenario, rate_mbps=rate_mbps, rate_schedule=schedule, flows=flows, **scaled)

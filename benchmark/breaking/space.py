@@ -14,7 +14,8 @@ import yaml
 
 from bbrgym.baselines import registry
 from bbrgym.checks import check_keys, check_name, is_number
-from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.mahimahi import LOWEST_RATE_MBPS
+from bbrgym.envs.scenario import HEADER_BYTES, Scenario
 
 DEFAULT: Final = Path(__file__).parent / "paths.yaml"
 """The box, with a comment for each field."""
@@ -34,11 +35,9 @@ _EXCLUSIVE: Final = (
 """Kinds that one path cannot have together."""
 _LOG_FROM: Final = 8.0
 """A range whose ends differ by this factor is drawn uniformly in the logarithm."""
-_LEAST_MBPS: Final = 0.01
-"""Of any link in a scenario."""
 _AT_ONCE: Final = 0.3
 """In so many of the paths with several flows these start as early as they can, all at once."""
-_ACK_SHARE: Final = 40 / 1040
+_ACK_SHARE: Final = HEADER_BYTES / (1000 + HEADER_BYTES)
 """What the ACKs of a link's packets need of its rate."""
 
 
@@ -246,7 +245,7 @@ class _Path:
                 link |= {"reordering": self.value("reordering"), "reordering_ms": self.value("reordering_ms")}
             elif kind == "rate":
                 most_mbps = max(self.space.ranges["rate_mbps"][1], rate_mbps)
-                link["rate_schedule"] = self._changes("rate", rate_mbps, duration_s, (_LEAST_MBPS, most_mbps))
+                link["rate_schedule"] = self._changes("rate", rate_mbps, duration_s, (LOWEST_RATE_MBPS, most_mbps))
             elif kind == "rtt":
                 flow["rtt_schedule"] = self._changes("rtt", rtt_ms, duration_s, (0.1, 1000.0))
             elif kind == "outage":
@@ -263,17 +262,17 @@ class _Path:
                 link["ce_threshold_ms"] = self.value("ce_threshold_ms")
                 flow["ecn"] = "classic"
             elif kind == "policer":
-                policer_mbps = max(figures(rate_mbps * self.value("policer_share")), _LEAST_MBPS)
+                policer_mbps = max(figures(rate_mbps * self.value("policer_share")), LOWEST_RATE_MBPS)
                 burst = policer_mbps * 125 * self.value("policer_burst_ms")
                 link |= {"policer_mbps": policer_mbps, "policer_burst_bytes": round(max(figures(burst), 5000))}
             elif kind == "reverse":
                 share = self.value("reverse_share")
-                link["reverse_rate_mbps"] = max(figures(rate_mbps * _ACK_SHARE * share), _LEAST_MBPS)
+                link["reverse_rate_mbps"] = max(figures(rate_mbps * _ACK_SHARE * share), LOWEST_RATE_MBPS)
             elif kind == "second":
-                link["second_rate_mbps"] = max(figures(rate_mbps * self.value("second_share")), _LEAST_MBPS)
+                link["second_rate_mbps"] = max(figures(rate_mbps * self.value("second_share")), LOWEST_RATE_MBPS)
                 link["second_buffer_packets"] = int(self.value("second_buffer_packets"))
             elif kind == "application":
-                flow["app_rate_mbps"] = max(figures(rate_mbps * self.value("app_share")), 0.01)
+                flow["app_rate_mbps"] = max(figures(rate_mbps * self.value("app_share")), LOWEST_RATE_MBPS)
                 if self.number("is_on_off") < 0.6:
                     flow |= {"on_s": self.value("on_s"), "off_s": self.value("off_s")}
         scenario = Scenario.from_dict({**link, "flows": self._flows(flow, duration_s)})

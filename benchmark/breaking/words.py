@@ -21,8 +21,7 @@ def path_in_words(scenario: Scenario) -> str:
     flows = [scenario.flows[index] for index in scenario.agent_flows] or list(scenario.flows)
     others = [flow for flow in scenario.flows if flow not in flows]
     first = flows[0]
-    count = _COUNTS[len(flows)] if len(flows) < len(_COUNTS) else str(len(flows))
-    parts = [f"{count} flow{'s' * (len(flows) > 1)}"]
+    parts = [f"{_count(flows)} flow{'s' * (len(flows) > 1)}"]
     if others:
         parts[0] += f" beside {' and '.join(flow.algorithm for flow in others)}"
     parts.append(_changing(f"{scenario.rate_mbps:g}", scenario.rate_schedule, "Mbit/s"))
@@ -40,12 +39,16 @@ def path_in_words(scenario: Scenario) -> str:
         parts.append(f"later starts at {' and '.join(starts)} s")
     stops = [f"{flow.stop_s:g}" for flow in scenario.flows if flow.stop_s is not None]
     if stops:
-        parts.append(f"{_COUNTS[min(len(stops), 8)]} leave{'s' * (len(stops) == 1)} at {' and '.join(stops)} s")
+        parts.append(f"{_count(stops)} leave{'s' * (len(stops) == 1)} at {' and '.join(stops)} s")
     parts.append(f"{scenario.duration_s:g} s")
     return ", ".join(parts)
 
 
-def failure_in_words(name: str, scenario: Scenario, verdict: Verdict, own: Facts, best: Facts | None) -> str:
+def _count(what: Sequence[object]) -> str:
+    return _COUNTS[len(what)] if len(what) < len(_COUNTS) else str(len(what))
+
+
+def failure_in_words(name: str, verdict: Verdict, own: Facts, best: Facts | None) -> str:
     """Return what happens on a path, beside the best yardstick: `7 % of the link; bbr 93 %`."""
     if name == "crash":
         return str(own["error"])

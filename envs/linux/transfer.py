@@ -26,6 +26,7 @@ from bbrgym.checks import check_integer, check_name, check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import EngineUnavailableError, read_policies, with_compiled_files
 from bbrgym.envs.linux.tcp_sender import TcpSender
+from bbrgym.envs.mahimahi import LOWEST_RATE_MBPS
 from bbrgym.envs.scenario import Flow, Scenario, known_units
 from bbrgym.envs.trace import Trace
 from bbrgym.waiting import announcing
@@ -345,7 +346,7 @@ def _trace(flow: Flow, packet_bytes: int, seed: int, interval_s: float, interval
     rtts = [interval.row["rtt_min_ms"] for interval in intervals if not math.isnan(interval.row["rtt_min_ms"])]
     with known_units():
         scenario = Scenario(
-            rate_mbps=min(max(0.01, *rates), 10_000.0),
+            rate_mbps=min(max(LOWEST_RATE_MBPS, *rates), 10_000.0),
             duration_s=intervals[-1].end_s,
             packet_bytes=packet_bytes,
             flows=(

@@ -36,9 +36,6 @@ _MINUTES: Final = 1.0
 _SEARCHING: Final = 0.6
 """What part of the minutes is for the search; the rest is for shrinking."""
 
-_BAD_INPUT: Final = 2
-"""The exit status."""
-
 _NEAREST: Final = {"linux-cubic": "cubic", "linux-bbr": "bbr", "linux-reno": "newreno", "linux-vegas": "vegas"}
 """The algorithm here that is like one of the kernel."""
 
@@ -75,17 +72,9 @@ def run_break(arguments: list[str]) -> int:
     """Run the command.
 
     Returns:
-        0; 1 if a failure above `--at-most` was found; 2 after bad input, which is explained.
+        0; 1 if a failure above `--at-most` was found.
     """
     options = break_parser().parse_intermixed_args(arguments)
-    try:
-        return _break(options)
-    except (ValueError, FileNotFoundError, ModuleNotFoundError) as error:
-        print(f"bbrgym break: {error}", file=sys.stderr)
-        return _BAD_INPUT
-
-
-def _break(options: argparse.Namespace) -> int:
     began = time.monotonic()
     check_name("engine", options.engine, ("native", "linux"))
     if options.confirm is not None:
@@ -258,6 +247,7 @@ def _replay(judge: Judge, trials: Sequence[Trial], seed: int, real: Candidate | 
         found=None,
         failures=sorted(failures, key=lambda one: -one.verdict.severity),
         missing=judge.missing,
+        engine="native" if real is None else "linux",
         passed=passed,
     )
 

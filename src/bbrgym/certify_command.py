@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,9 +30,6 @@ from bbrgym.terminal import make_console
 
 _ANY: Final = "any"
 """In place of a preference."""
-
-_BAD_INPUT: Final = 2
-"""The exit status."""
 
 
 def certify_parser() -> OptionParser:
@@ -71,17 +67,9 @@ def run_certify(arguments: list[str]) -> int:
     """Run the command.
 
     Returns:
-        0; 1 if a property that was given is not proved; 2 after bad input, which is explained.
+        0; 1 if a property that was given is not proved.
     """
     options = certify_parser().parse_args(arguments)
-    try:
-        return _certify(options)
-    except (ValueError, FileNotFoundError) as error:
-        print(f"bbrgym certify: {error}", file=sys.stderr)
-        return _BAD_INPUT
-
-
-def _certify(options: argparse.Namespace) -> int:
     preference = _read_preference(options.preference)
     check_integer("--episodes", options.episodes, at_least=1, or_none=True)
     check_integer("--seed", options.seed, at_least=0, below=2**31)

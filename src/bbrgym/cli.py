@@ -59,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what follows `bbrgym` on the command line; None reads them from there.
 
     Returns:
-        The exit status: 0, 1 after an error with a message, 2 for an unknown command, 130 after Ctrl-C, 141 if nobody
-        reads what it prints, 143 after SIGTERM.
+        The exit status: 0; 1 after an error with a message, or 2 where 1 is the command's verdict; 2 for an unknown
+        command or option, 130 after Ctrl-C, 141 if nobody reads what it prints, 143 after SIGTERM.
     """
     return run_program("bbrgym", lambda: _main(arguments))
 
@@ -78,7 +78,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     if (
         completion := next((i for i, a in enumerate(given[:2]) if a in ("-sc", "--shell-completion")), None)
     ) is not None:
-        return run_explained("bbrgym", lambda: _complete(given[completion + 1 :]))
+        return run_explained(lambda: _complete(given[completion + 1 :]))
     try:
         check_name("command", given[0], COMMANDS)
     except ValueError as error:
@@ -102,7 +102,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         return command.run(rest)
 
     with printing(options):
-        return run_explained("bbrgym", run)
+        return run_explained(run, status=2 if command.has_verdict else 1)
 
 
 _TAKES_RUNS = ("simulate", "score", "break", "certify", "export")
@@ -205,6 +205,7 @@ class Command:
         examples: command lines.
         details: returns more lines of its help, which need imports.
         has_output_options: whether it takes `bbrgym.output.OPTIONS`.
+        has_verdict: whether its exit status 1 says something of what was given, so that it is 2 after an error.
         config: the name of its configuration, and the overrides that it adds.
     """
 
@@ -217,6 +218,7 @@ class Command:
     examples: tuple[str, ...] = ()
     details: Callable[[], str] | None = None
     has_output_options: bool = False
+    has_verdict: bool = False
     config: tuple[str, ...] = ("config",)
 
 
@@ -1023,6 +1025,7 @@ COMMANDS: dict[str, Command] = {
             "bbrgym score mine.c --submit mine.json --author Me --licence MIT --made 'by hand'",
         ),
         has_output_options=True,
+        has_verdict=True,
     ),
     "board": Command(
         "check entries of the scoreboard: replay them, and compare the scores bit by bit",
@@ -1032,6 +1035,7 @@ COMMANDS: dict[str, Command] = {
         parser=_board_parser,
         examples=("bbrgym board check mine.json", "bbrgym board tracks"),
         has_output_options=True,
+        has_verdict=True,
     ),
     "list": Command(
         "list algorithms, ids, scenarios, features, rewards, experiments or saved runs",
@@ -1054,6 +1058,7 @@ COMMANDS: dict[str, Command] = {
             "bbrgym break bbr3 space.rate_mbps=[1,50] space.flows=[2,4] --property unfair --candidates 200",
         ),
         has_output_options=True,
+        has_verdict=True,
     ),
     "certify": Command(
         "prove or refute what a trained policy does, whatever it observes",
@@ -1068,6 +1073,7 @@ COMMANDS: dict[str, Command] = {
             "bbrgym certify RUN --property 'backlog >= ? -> cwnd_gain <= last'",
         ),
         has_output_options=True,
+        has_verdict=True,
     ),
     "atlas": Command(
         "make, verify and list offline data sets: the same bits on every machine",
@@ -1083,6 +1089,7 @@ COMMANDS: dict[str, Command] = {
             "bbrgym atlas verify families --shards 0 --again",
         ),
         has_output_options=True,
+        has_verdict=True,
     ),
     "traces": Command(
         "list public sets of traces, or the traces of a folder; or write a synthetic set",

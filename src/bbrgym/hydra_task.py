@@ -261,10 +261,10 @@ def add_overrides(added: list[str], arguments: Sequence[str]) -> list[str]:
     return [*arguments[:first], *added, *arguments[first:]]
 
 
-def run_explained(name: str, command: Callable[[], int]) -> int:
-    """Run a command and return its exit status: 1 after an error whose message is all that is needed, and is printed.
+def run_explained(command: Callable[[], int], status: int = 1) -> int:
+    """Run a command and return its exit status: `status` after an error whose message is all that is needed.
 
-    Other errors are raised. `name` is that of the command, for the message.
+    The message is printed. Other errors are raised.
     """
     try:
         return command()
@@ -272,8 +272,8 @@ def run_explained(name: str, command: Callable[[], int]) -> int:
         raise_if_interrupted()
         if has_no_reader(error) or is_debugging() or not isinstance(error, _explained()):
             raise
-        print(f"{name}: {_text(error)}", file=sys.stderr)
-        return 1
+        print(f"bbrgym: {_text(error)}", file=sys.stderr)
+        return status
 
 
 def _text(error: Exception) -> str:

@@ -184,9 +184,9 @@ def _driver(word: str) -> tuple[str, dict[str, Any]]:
     """Return a name and the fields that say what drives a flow."""
     if word in registry.controllers() or word in registry.COMPARATORS:
         return word, {"algorithm": word}
-    from bbrgym.benchmark.candidate import Candidate
+    from bbrgym.benchmark.candidate import STACKS, Candidate
 
-    candidate = Candidate.of(word, engine="linux") if word.endswith((".yaml", ".yml")) else Candidate.of(word)
+    candidate = Candidate.of(word, engine="linux" if word.endswith(STACKS) else "native")
     if candidate.function is not None:
         raise ValueError(f"'{word}' is a Python callable: `bbrgym score` judges it, simulate takes none")
     competitor = candidate.competitor

@@ -30,6 +30,7 @@ from bbrgym.baselines.policy_file import KERNEL_REFERENCE, REFERENCE
 from bbrgym.benchmark.plots import over_time
 from bbrgym.envs.linux import bpf
 from bbrgym.envs.linux.engine import LinuxEngine
+from bbrgym.envs.scenario import HEADER_BYTES
 from bbrgym.envs.trace import Trace
 from bbrgym.output import run_program
 from studies import blocks, page
@@ -200,7 +201,7 @@ def lone(show: Callable[[str], None], tries: int) -> list[str]:
     least = []
     for scenario in LONE:
         runs = {world: _Runs(scenario, world, tries) for world in worlds}
-        packet_ms = (scenario.packet_bytes + 40) * 8e-3 / scenario.rate_mbps
+        packet_ms = (scenario.packet_bytes + HEADER_BYTES) * 8e-3 / scenario.rate_mbps
         rows.append(
             [
                 f"{scenario.rate_mbps:g}",
@@ -273,7 +274,7 @@ def _describe(scenario: Scenario) -> str:
 def _shares(trace: Trace) -> np.ndarray:
     """Return what each flow has of the link's rate, in %."""
     summary = trace.summary(after_s=WARMUP * SECONDS)
-    payload = trace.scenario.packet_bytes / (trace.scenario.packet_bytes + 40)
+    payload = trace.scenario.packet_bytes / (trace.scenario.packet_bytes + HEADER_BYTES)
     return np.array([100 * flow.throughput_mbps / (trace.scenario.rate_mbps * payload) for flow in summary.flows])
 
 

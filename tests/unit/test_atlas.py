@@ -437,7 +437,7 @@ def test_a_policy_must_fit_the_data_set() -> None:
 )
 def test_bad_commands_are_explained(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     written()
-    assert main(["atlas", *arguments]) == 1
+    assert main(["atlas", *arguments]) == 2
     assert message in capsys.readouterr().err
 
 

@@ -367,7 +367,7 @@ def test_bad_submissions_are_refused_before_they_are_scored(
     options: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "mine.json"
-    assert main(["score", "bbr", "--submit", str(path), *options]) == 1
+    assert main(["score", "bbr", "--submit", str(path), *options]) == 2
     assert sentence in capsys.readouterr().err
     assert not path.exists()
 
@@ -377,6 +377,6 @@ def test_tracks_are_listed_with_the_seed(capsys: pytest.CaptureFixture[str]) -> 
     out = capsys.readouterr().out
     assert [name for name in TRACKS if f"{name}: " not in out] == []
     assert str(board.board_seed()) in out
-    assert main(["board", "check"]) == 1
-    assert main(["board", "chekc", "x.json"]) == 1
+    assert main(["board", "check"]) == 2
+    assert main(["board", "chekc", "x.json"]) == 2
     assert "did you mean 'check'" in capsys.readouterr().err

@@ -1,8 +1,10 @@
 """`bbrgym break`: properties, the box of paths, the search, shrinking, and the command."""
 
 import dataclasses
+import itertools
 import json
 import runpy
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,12 @@ import pytest
 import yaml
 
 from bbrgym import Flow, Scenario, break_command
-from bbrgym.benchmark.breaking import report
+from bbrgym.benchmark.breaking import judging, report
 from bbrgym.benchmark.breaking.failures import look, plain_path, read_path, settle, shrunk
 from bbrgym.benchmark.breaking.find import Entry, Found, find
 from bbrgym.benchmark.breaking.judging import Judge, Trial
 from bbrgym.benchmark.breaking.pinned import measure_property
-from bbrgym.benchmark.breaking.properties import ALONE, PROPERTIES
+from bbrgym.benchmark.breaking.properties import ALONE, PROPERTIES, read_limits
 from bbrgym.benchmark.breaking.shrink import NEEDED, holds, seeds_of, size
 from bbrgym.benchmark.breaking.space import OURS, Genome, Space
 from bbrgym.benchmark.breaking.words import kind_of, path_in_words
@@ -25,7 +27,6 @@ from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.run_facts import facts_of, run
 from bbrgym.cli import main
 from bbrgym.executors import LocalConfig, make_executor
-from bbrgym.files import json_text
 
 LIMITS = {name: one.limit for name, one in PROPERTIES.items()}
 
@@ -279,11 +280,34 @@ def test_the_command_prints_what_replays_and_pins_it(
     with pytest.raises(AssertionError):
         pinned()
 
-    replayed = ["break", "vegas", "--property", "regret", "--at-most", "regret=0.35", "--json"]
-    path = json_text(first["scenario"])
-    assert main([*replayed, "--seed", str(first["seed"]), "--replay", path]) == 1
+    words = shlex.split(first["command"])
+    assert words[:2] == ["bbrgym", "break"]
+    assert main([*words[1:], "--json"]) == 1
     again = json.loads(capsys.readouterr().out)["failures"][0]
     assert (again["value"], again["best"]) == (first["value"], first["best"])
+
+
+def test_a_command_that_replays_a_failure_has_exact_parameters_its_limit_and_its_engine():
+    candidate = Candidate.of("cubic", {"beta": 0.712345678901})
+    failure = look(Judge(candidate, {"regret": 0.01}), "regret", Trial(dataclasses.replace(LINK, loss=0.02), 3))
+    assert failure is not None
+    for engine, limit in itertools.product(("native", "linux"), (0.01, LIMITS["regret"])):
+        findings = report.Findings(candidate, {"regret": limit}, seed=1, found=None, failures=[failure], engine=engine)
+        options = break_command.break_parser().parse_intermixed_args(shlex.split(findings.command(failure))[2:])
+        assert options.settings == ["beta=0.712345678901"]
+        assert options.engine == engine
+        assert LIMITS | read_limits(options.at_most) == LIMITS | {"regret": limit}
+        assert read_path(yaml.safe_load(options.replay)) == failure.trial.scenario
+
+
+def test_a_judge_of_one_property_tells_what_is_not_contained(
+    shaped: Callable[..., Candidate], monkeypatch: pytest.MonkeyPatch
+):
+    judge = Judge(shaped(high=50), {"regret": 0.1, "crash": 0.0})
+    reply = {"error": None, "is_refused": False, "missing": ["memory"], "results": [{"error": "none"}]}
+    monkeypatch.setattr(judging, "measure_job", lambda request: reply)
+    judge.only("crash").own([Trial(LINK, 3)])
+    assert judge.missing == ["memory"]
 
 
 def test_without_a_failure_above_the_limit_the_status_is_0(capsys: pytest.CaptureFixture[str]):

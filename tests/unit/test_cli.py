@@ -162,7 +162,7 @@ def test_the_end_of_another_pipe_is_not_taken_for_that_of_the_output(capsys: pyt
     def fail() -> int:
         raise BrokenPipeError("of a worker")
 
-    assert run_explained("bbrgym", fail) == 1
+    assert run_explained(fail) == 1
     assert "of a worker" in capsys.readouterr().err
 
 

@@ -314,7 +314,7 @@ def test_a_scenario_is_replayed_flow_by_flow(
     assert json.loads(printed.out)["regret"] == []
     assert "flows of two kinds" in page.read_text()
     assert re.findall(r'aria-label="(.*?)"', page.read_text()) == ["The scenario: cubic-01"]
-    assert main(["score", "cubic", "--seed", "1", "--only", "typical-99"]) == 1
+    assert main(["score", "cubic", "--seed", "1", "--only", "typical-99"]) == 2
     assert "there is no scenario 'typical-99'" in capsys.readouterr().err
 
 
@@ -353,7 +353,7 @@ def test_a_mistake_is_said_before_the_work(
     for path in ("mine.py", "folder/other.py"):
         Path(path).write_text("def decide(row):\n    return row['nope']\n")
     monkeypatch.setattr(scores, "_run_yardsticks", lambda *_: pytest.fail("it works"))
-    assert main(["score", *given]) == 1
+    assert main(["score", *given]) == 2
     assert text in capsys.readouterr().err
 
 
@@ -457,6 +457,8 @@ def test_a_fitness_has_families_and_the_harm_beside_victims(sandbox: Sandbox):
         assert [harm.of_own_kind] == whole.harms[victim][victim]
     shared = scores.fitness(vegas, scenarios=3, seed=12, beside=1, sandbox=sandbox)
     assert (shared.value, shared.harms) == (found.value, found.harms)
+    whole_names = [one.scenario for one in scores.fitness(vegas, scenarios=5, seed=11).scenarios]
+    assert sorted(whole_names) == sorted({one.scenario for one in found.scenarios})  # there are three
     with pytest.raises(ValueError, match="beside must be an integer"):
         scores.fitness(vegas, beside=9)
 

@@ -4,6 +4,7 @@ import contextlib
 import io
 import itertools
 import json
+import math
 import pickle
 import shutil
 import signal
@@ -20,7 +21,7 @@ import pandas as pd
 import pytest
 import torch
 from bomb import Bomb
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from other_json import OTHER_JSON
 from policies import make_agent
 from rich.console import Console
@@ -442,6 +443,38 @@ def test_two_trainings_cannot_use_one_folder(tmp_path: Path) -> None:
             learn(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
     assert learn(tmp_path, {"total_steps": 64}).is_complete
+
+
+def test_a_training_reads_its_checkpoint_when_no_other_process_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn(tmp_path, {"total_steps": 64})
+    restore, locked = training_loop.restore_latest, []
+
+    def restored(*arguments: Any) -> Any:
+        with pytest.raises(Timeout), FileLock(tmp_path / ".lock", timeout=0, is_singleton=False):
+            pass
+        locked.append(True)
+        return restore(*arguments)
+
+    monkeypatch.setattr(training_loop, "restore_latest", restored)
+    assert resume(tmp_path, {"train.total_steps": 128}, quiet()).is_complete
+    assert locked
+
+
+def test_a_score_that_is_not_a_number_is_never_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluate, rewards = callbacks.evaluate_agent, []
+
+    def evaluated(*arguments: Any) -> dict[str, float]:
+        found = evaluate(*arguments)
+        rewards.append(found["eval/reward"])
+        # What has not learned is not judged: the second evaluation is the first that could be the best.
+        return found | ({"eval/reward": math.nan} if len(rewards) == 2 else {})
+
+    monkeypatch.setattr(callbacks, "evaluate_agent", evaluated)
+    result = learn(tmp_path, {"total_steps": 192, "eval_every": 64})
+    assert len(rewards) > 3
+    assert result.score == max(rewards[2:])
 
 
 @pytest.mark.parametrize(
