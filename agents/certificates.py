@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from bbrgym import _controllers
-from bbrgym._controllers import PolicyNetwork
+from bbrgym._controllers import LEAST_BDP, PACKETS_STEEPNESS, PolicyNetwork
 from bbrgym.agents.bounds import Floats, NetworkBounds
 from bbrgym.agents.properties import BY_PREFERENCE, LAST, SOUGHT, Comparison, Property, quantity, read_property, scale
 from bbrgym.baselines import registry
@@ -58,10 +58,6 @@ _PAST: Final = 30
 """Steps before the one that refutes a property of a policy with a memory."""
 _BISECTIONS: Final = 8
 """How often the range of a condition whose number is sought is halved."""
-_PACKETS_STEEPNESS: Final = 8.0
-_LEAST_BDP: Final = 1e-3
-"""Of `cwnd_scale=packets` (baselines/cc/policy/gains.h): an action means sinh(8 x action) packets, and a smaller BDP
-counts as this many."""
 _MOST_BDP: Final = 1e12
 """In packets: no path has more."""
 
@@ -518,7 +514,7 @@ class _Problem:
         cwnd, pacing = self._action.all_gains(actions, bdp)[:, 0].tolist()
         decided = {"cwnd_gain": cwnd, "pacing_gain": pacing}
         if self._action.cwnd_scale == "packets":
-            packets = {"excess_packets": _controllers.sinh(_PACKETS_STEEPNESS * float(actions[0, 0]))}
+            packets = {"excess_packets": _controllers.sinh(PACKETS_STEEPNESS * float(actions[0, 0]))}
             decided = packets | decided if "log_bdp" in self._names else packets | {"pacing_gain": pacing}
         return decided
 
@@ -563,7 +559,7 @@ class _Problem:
 
         def value(actions: Floats, bdp: Floats) -> Floats:
             if claim.name == "excess_packets":
-                return np.array([_controllers.sinh(_PACKETS_STEEPNESS * action) for action in actions])
+                return np.array([_controllers.sinh(PACKETS_STEEPNESS * action) for action in actions])
             return np.asarray(self._action.all_gains(np.stack([actions, actions], axis=1), bdp)[output])
 
         def most(edges: Floats, low: Floats, high: Floats) -> Floats:
@@ -580,13 +576,13 @@ class _Problem:
     def _bdps(self, low: Floats, high: Floats) -> list[Floats]:
         """Return least and largest BDP of observations, in packets, and NaN where there may be no estimate."""
         if "log_bdp" not in self._names:
-            return [np.full(len(low), bdp) for bdp in (_LEAST_BDP, _MOST_BDP, math.nan)]
+            return [np.full(len(low), bdp) for bdp in (LEAST_BDP, _MOST_BDP, math.nan)]
         feature = FEATURES["log_bdp"]
         place = self._inputs - len(self._names) + self._names.index("log_bdp")
         least, most = low[:, place], high[:, place]
         has_none = (least <= feature.neutral) & (most >= feature.neutral)
         return [
-            np.where(least <= feature.low, _LEAST_BDP, 10.0**least),
+            np.where(least <= feature.low, LEAST_BDP, 10.0**least),
             np.where(most >= feature.high, _MOST_BDP, 10.0**most),
             np.where(has_none, math.nan, 10.0**least),
         ]
@@ -602,7 +598,7 @@ class _Problem:
         slope = 2.0 / math.log2(highest / lowest)
         shift = -1.0 - slope * math.log2(lowest)
         if name == "asinh_excess_window":
-            slope, shift = 1.0 / _PACKETS_STEEPNESS, 0.0
+            slope, shift = 1.0 / PACKETS_STEEPNESS, 0.0
 
         def last(values: Floats) -> Floats:
             """Return the action that was chosen last."""

@@ -99,7 +99,7 @@ class PPOConfig:
         check_number("agent.gamma", self.gamma, at_least=0, below=1)
         check_number("agent.gae_lambda", self.gae_lambda, at_least=0, at_most=1)
         _check_networks(self, "net_arch", "critic_arch")
-        _check_flag("agent.has_skip", self.has_skip)
+        _check_skip(self.has_skip)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +241,7 @@ class DistilConfig(FitnessConfig):
         check_number("agent.learning_rate", self.learning_rate, above=0, at_most=MOST)
         check_number("agent.max_grad_norm", self.max_grad_norm, above=0)
         check_number("agent.noise", self.noise, at_least=0, at_most=1)
-        _check_flag("agent.has_skip", self.has_skip)
+        _check_skip(self.has_skip)
 
     def check_fits(self, spec: EpisodeSpec) -> None:
         """Check that the student can learn in an environment.
@@ -304,9 +304,9 @@ def _range(name: str, given: Any) -> tuple[float, float]:
     return float(given[0]), float(given[1])
 
 
-def _check_flag(name: str, given: Any) -> None:
+def _check_skip(given: Any) -> None:
     if not isinstance(given, bool):
-        raise ValueError(f"{name} must be true or false, got {given!r}")
+        raise ValueError(f"agent.has_skip must be true or false, got {given!r}")
 
 
 def _check_networks(config: PPOConfig | SearchConfig, *names: str) -> None:

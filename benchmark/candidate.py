@@ -13,6 +13,8 @@ from typing import Any, Final, Literal
 
 import yaml
 
+import bbrgym
+from bbrgym.agents import importers
 from bbrgym.agents.importers import import_model
 from bbrgym.baselines import registry
 from bbrgym.baselines.controller_file import compile_controller
@@ -192,7 +194,10 @@ def _imported(path: Path) -> Path:
     """Return the folder of the agent that a model of another library becomes, with the default observation."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file '{path}'")
-    folder = user_cache("imported") / hashlib.sha256(path.read_bytes()).hexdigest()[:20]
+    digest = hashlib.sha256(path.read_bytes())
+    for source in sorted(Path(importers.__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    folder = user_cache("imported") / f"{bbrgym.__version__}-{digest.hexdigest()[:20]}"
     if not (folder / "agent.json").is_file():
         import_model(path, {"scenario": {"flows": [{"algorithm": "agent"}]}}).save(folder)
     return folder

@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-import os
 import platform
 
 import bbrgym
 from bbrgym.benchmark import metrics
+from bbrgym.cores import available_cores
 from bbrgym.envs import trace
 from bbrgym.envs.code import code_hash, version_of
 
-__all__ = ["code_hash", "made_with", "metrics_hash", "version_of"]
+__all__ = ["code_hash", "machine", "made_with", "metrics_hash", "version_of"]
 
 
 @functools.cache
@@ -21,8 +21,12 @@ def made_with() -> str:
     """Return in words what results of this process are made with: versions, and the kind of machine."""
     versions = {"NumPy": version_of("numpy"), "ns-3": version_of("ns3")}
     found = [f"{name} {version}" for name, version in versions.items() if version is not None]
-    system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    return ", ".join([f"bbrgym {bbrgym.__version__}", f"Python {platform.python_version()}", *found, system])
+    return ", ".join([f"bbrgym {bbrgym.__version__}", f"Python {platform.python_version()}", *found, machine()])
+
+
+def machine() -> str:
+    """Return the kind of machine in words: system, processor, and cores that this process may use."""
+    return f"{platform.system()} {platform.machine()}, {available_cores()} cores"
 
 
 @functools.cache

@@ -147,7 +147,7 @@ def read_evaluation(config: Mapping[str, Any]) -> tuple[Agent, EpisodeSpec, list
         check_name("other_agents", others, registry.controllers())
         spec = dataclasses.replace(spec, scenario=spec.distribution.with_one_agent(others))
     seeds = config.get("seeds", [1])
-    seeds = check_seeds("seeds", seeds if isinstance(seeds, list | tuple) else [seeds])
+    seeds = check_seeds(seeds if isinstance(seeds, list | tuple) else [seeds])
     warmup = config.get("warmup", 0.25)
     check_number("warmup", warmup, at_least=0, below=1)
     if not spec.distribution.is_drawn:

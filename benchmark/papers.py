@@ -130,7 +130,7 @@ def papers_parser() -> OptionParser:
 
 def run_papers(arguments: Sequence[str]) -> int:
     """Run the command `bbrgym papers`, and return its exit status."""
-    options = papers_parser().parse_args(list(arguments))
+    options = papers_parser().parse_intermixed_args(list(arguments))
     settings = [one for one in options.figures if "=" in one]
     named = [one for one in options.figures if "=" not in one]
     check_name("engine", options.engine, ENGINES)

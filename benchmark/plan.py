@@ -77,7 +77,7 @@ class Benchmark:
         }
         if config.get("seeds") is None:
             config["seeds"] = cls.seeds if config["engine"]["name"] == DEFAULT_ENGINE else FEW_SEEDS
-        config["seeds"] = tuple(check_seeds("seeds", config["seeds"]))
+        config["seeds"] = tuple(check_seeds(config["seeds"]))
         config["roles"] = read_roles(config.get("roles"))
         config["executor"] = ExecutorConfig.of(config.get("executor"))
         if describe_engine(**config["engine"]).is_real_time and config["executor"].workers is None:

@@ -179,7 +179,6 @@ def headline(result: BenchmarkResult, scenarios: Sequence[str]) -> str:
         result: what `bbrgym.benchmark.results.load_benchmark` returns.
         scenarios: those that belong to no suite.
     """
-    config = result.plan["config"]
     if result.results.empty:
         return ""
     if not scenarios:
@@ -200,7 +199,7 @@ def headline(result: BenchmarkResult, scenarios: Sequence[str]) -> str:
         link, queue = (text.format(means[name].iloc[0]) for name, (_, _, text, _) in _LEADERS.items())
         sentence = f"{means.index[0]} {where}: {', '.join([*jain, link, queue])}."
     agent = "agent"
-    if config.get("agent") is None or agent not in means.index or len(means) == 1:
+    if agent not in means.index or len(means) == 1:
         return sentence
     order = list(dict.fromkeys(overall_table(results).index))
     return f"{sentence} {agent} is number {order.index(agent) + 1} of {len(order)}, {sorted_text(results)}."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
@@ -22,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bbrgym.agents.provenance import command_line, source_tags
 from bbrgym.agents.tracking import Tracker, TrackingConfig, is_finished
-from bbrgym.benchmark.code import metrics_hash
+from bbrgym.benchmark.code import machine, metrics_hash
 from bbrgym.benchmark.metrics import RUN_COLUMNS
 from bbrgym.benchmark.plan import Benchmark, Run
 from bbrgym.benchmark.results import BenchmarkResult, Failure, load_benchmark
@@ -369,8 +368,7 @@ def _provenance(benchmark: Benchmark, command: str | None) -> dict[str, str]:
     """Return the command, and what could change the numbers."""
     # Without the host's name: a report may be passed on.
     tags = {name: value for name, value in source_tags().items() if name != "host"}
-    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    return {"command": command or _command(), "code": benchmark.code_hash(), **tags, "machine": machine}
+    return {"command": command or _command(), "code": benchmark.code_hash(), **tags, "machine": machine()}
 
 
 def _command() -> str:

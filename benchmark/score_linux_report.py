@@ -42,7 +42,7 @@ def to_dict(score: LinuxScore) -> dict[str, Any]:
     return {
         "candidate": score.candidate.what,
         "parameters": dict(score.candidate.competitor.parameters),
-        "score": score.value.value,
+        "score": score.value._asdict(),
         "seeds": list(score.seeds),
         "seconds": round(score.seconds, 1),
         "criteria": {

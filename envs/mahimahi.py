@@ -114,8 +114,8 @@ def read_trace(path: str | PathLike[str]) -> npt.NDArray[np.int64]:
     return np.frombuffer(times, dtype=np.int64)
 
 
-def cellular_trace(seed: int, duration_s: int = 30) -> list[int]:
-    """Return a synthetic trace that varies as cellular links do.
+def cellular_trace(seed: int) -> list[int]:
+    """Return a synthetic trace of 30 s that varies as cellular links do.
 
     Every 100 ms the rate goes up or down by up to 1.2 Mbit/s, between 0.6 and 12 Mbit/s, with equal probabilities. At 1
     of 100 such times it fades away for 0.3 to 0.9 s. Only integers and `random.Random.random` are used, so the trace is
@@ -123,21 +123,21 @@ def cellular_trace(seed: int, duration_s: int = 30) -> list[int]:
 
     Args:
         seed: decides everything.
-        duration_s: when it repeats, in s; at least 1.
 
     Returns:
         The times of its opportunities, in ms.
     """
+    duration_ms = 30_000
     lowest, highest, most = 5, 100, 10  # opportunities in 100 ms: 0.6 and 12 Mbit/s, and the largest change
     rng = random.Random(seed)
     times: list[int] = []
     level, faded = 50, 0
-    for begin in range(0, duration_s * 1000, 100):
+    for begin in range(0, duration_ms, 100):
         level += int(rng.random() * (2 * most + 1)) - most
         level = min(max(level, lowest), highest)
         if faded == 0 and rng.random() < 0.01:
             faded = 3 + int(rng.random() * 7)
-        if faded > 0 and begin + 100 < duration_s * 1000:  # the trace ends with an opportunity
+        if faded > 0 and begin + 100 < duration_ms:  # the trace ends with an opportunity
             faded -= 1
             continue
         times += [begin + 100 * (index + 1) // level for index in range(level)]

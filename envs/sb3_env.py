@@ -12,7 +12,7 @@ from gymnasium.utils import seeding
 
 from bbrgym._controllers import PolicyNetwork
 from bbrgym.checks import check_integer
-from bbrgym.envs.engine import EngineError, OneThread, in_one_thread
+from bbrgym.envs.engine import OneThread, in_one_thread
 from bbrgym.envs.episode import Episodes
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.info import Info, Record
@@ -213,14 +213,3 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: int | Sequence[int] | None = None) -> list[bool]:
         """Return False for each: there are no wrappers."""
         return [False for _ in self._get_indices(indices)]
-
-
-def check_engines(infos: Sequence[Info]) -> None:
-    """Check that no engine failed in a step with these infos, for runs in which every episode counts.
-
-    Raises:
-        EngineError: one did; the message is its reason.
-    """
-    for info in infos:
-        if "engine_error" in info:
-            raise EngineError(info["engine_error"])

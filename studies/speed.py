@@ -11,7 +11,6 @@ import contextlib
 import io
 import math
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -35,10 +34,9 @@ from bbrgym._testing import policy_time_ns
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.provenance import source_tags
 from bbrgym.baselines.policy_file import LINEAR_REFERENCE, REFERENCE, policy_bytes, read_policy
-from bbrgym.benchmark.code import code_hash, version_of
+from bbrgym.benchmark.code import code_hash, machine, version_of
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.run import run_benchmark
-from bbrgym.cores import available_cores
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.episode_spec import EpisodeSpec
@@ -499,7 +497,7 @@ def describe_machine() -> dict[str, str]:
     versions = ", ".join(f"{name} {version_of(name) or 'not installed'}" for name in packages)
     tags = source_tags()
     return {
-        "machine": f"{platform.system()} {platform.machine()}, {available_cores()} cores",
+        "machine": machine(),
         "versions": f"Python {tags['python']}, {versions} ({api_implementation.Type()})",  # "upb" is C, "python" slow
         "commit": tags.get("git.commit", "unknown")[:12] + ("-dirty" if tags.get("git.dirty") == "true" else ""),
     }

@@ -260,6 +260,21 @@ def _names(key: str, value: object) -> tuple[str, ...]:
     return tuple(map(str, value or []))  # type: ignore[call-overload]
 
 
+def check_record(manifest: Manifest, kinds: Sequence[str], shards: Sequence[int], made_with: Mapping[str, str]) -> None:
+    """Check that hashes of these levels and shards can take the place of what is recorded.
+
+    Raises:
+        ValueError: shards are missing; or other levels stay, which other code has recorded.
+    """
+    most = max((len(manifest.hashes.get(kind, ())) for kind in kinds), default=0)
+    if [*shards] != [*range(len(shards))] or len(shards) < most:
+        text = ",".join(map(str, shards))
+        raise ValueError(f"--record needs all shards from 0 on, and those that are recorded ({most}), got {text}")
+    left = [kind for kind in manifest.hashes if kind not in kinds]
+    if left and manifest.made_with.get("code") != made_with["code"]:
+        raise ValueError(f"--record needs all levels, as other code has recorded {', '.join(left)}")
+
+
 def record(name: str, hashes: Mapping[str, Sequence[str]], made_with: Mapping[str, str]) -> Path:
     """Write the hashes of shards into a manifest, in the place of those of the same levels, and return its file.
 

@@ -39,8 +39,8 @@ def send_parser() -> OptionParser:
     """Return the parser of `bbrgym send`."""
     parser = OptionParser("send")
     parser.add_argument("receiver", metavar="HOST:PORT", help="where `bbrgym receive` or a TCP receiver listens")
+    parser.add_argument("parameters", nargs="*", metavar="NAME=NUMBER", help="a parameter of the algorithm")
     parser.add_argument("--algorithm", default="policy", metavar="NAME", help="one of bbrgym.controllers(), or FILE.c")
-    parser.add_argument("--parameters", nargs="+", default=[], metavar="KEY=VALUE", help="of the algorithm")
     parser.add_argument(
         "--policy", metavar="PATH", help="a training run or an agent's folder; the shipped policy without it"
     )
@@ -68,7 +68,7 @@ def run_send(arguments: list[str]) -> int:
     Returns:
         The exit status: 1 if the receiver's report is missing.
     """
-    options = send_parser().parse_args(arguments)
+    options = send_parser().parse_intermixed_args(arguments)
     with _Output(options.json) as out:
         return _send(options, out)
 

@@ -36,14 +36,9 @@ def read_addresses(text: str) -> dict[str, str]:
     return found
 
 
-def with_pages(text: str, site: str | None = None) -> str:
-    """Return a message in which pages such as `docs/score.md` are their addresses, where the site has one.
-
-    Args:
-        text: a message.
-        site: the address of the site; None for that of `addresses`.
-    """
-    base = addresses()["site"] if site is None else site
+def with_pages(text: str) -> str:
+    """Return a message in which pages such as `docs/score.md` are their addresses, where the site has one."""
+    base = addresses()["site"]
     return re.sub(r"\bdocs/([\w/-]+)\.md", rf"{base}\1.html", text) if base else text
 
 

@@ -10,17 +10,24 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from rich.progress import track
 
 from bbrgym.benchmark.atlas.make import make_shards
-from bbrgym.benchmark.atlas.manifest import MOST_SHARDS, Manifest, atlas_code, manifest_names, read_manifest, record
+from bbrgym.benchmark.atlas.manifest import (
+    MOST_SHARDS,
+    Manifest,
+    atlas_code,
+    check_record,
+    manifest_names,
+    read_manifest,
+    record,
+)
 from bbrgym.benchmark.atlas.minari_sets import minari_name, require_minari, write_minari
 from bbrgym.benchmark.atlas.shard_files import ShardFacts
 from bbrgym.benchmark.atlas.transitions import FOLDER
 from bbrgym.benchmark.atlas.verify import GOOD, Check, check_again, check_files
 from bbrgym.benchmark.code import made_with
-from bbrgym.checks import check_name
+from bbrgym.checks import check_name, read_groups
 from bbrgym.executors import ExecutorConfig, TaskExecutor, make_executor
 from bbrgym.extras import require
 from bbrgym.files import check_folder
@@ -77,7 +84,10 @@ def run_atlas(arguments: list[str]) -> int:
     kinds = _read_kinds(options.levels, manifest)
     shards = range(manifest.shards) if options.shards is None else read_numbers(options.shards)
     folder = options.folder or FOLDER / manifest.name
-    config = _read_executor(options.settings)
+    groups, rest = read_groups(options.settings, ("executor",))
+    if rest:
+        raise ValueError(f"settings are executor=KIND and executor.NAME=VALUE, got {rest[0]!r}")
+    config = ExecutorConfig.of(groups["executor"])
     with ExitStack() as stack:
         if options.action == "make":
             return _make(options, manifest, kinds, shards, folder, _start(stack, config))
@@ -112,8 +122,9 @@ def _make(
     check_folder(folder, "choose another folder with --folder")
     if options.minari:
         require_minari()
-    if options.record and [*shards] != [*range(len(shards))]:
-        raise ValueError(f"--record needs all shards from 0 on, got {options.shards!r}")
+    recorded_with = {"code": atlas_code(), "software": made_with()}
+    if options.record:
+        check_record(manifest, kinds, shards, recorded_with)
     began = time.monotonic()
     with resumed_by(SAME_COMMAND):
         facts = make_shards(manifest, kinds, shards, folder, executor, None if is_quiet() else make_console())
@@ -125,7 +136,7 @@ def _make(
             sets.append(minari_name(manifest, level))
     if options.record:
         hashes = {kind: [one.hash for one in facts if one.kind == kind] for kind in kinds}
-        path = record(options.name, hashes, {"code": atlas_code(), "software": made_with()})
+        path = record(options.name, hashes, recorded_with)
         print(f"Hashes: {path}")
     if sets:
         print(f"Minari: {', '.join(sets)}")
@@ -212,17 +223,6 @@ def _read_kinds(text: str | None, manifest: Manifest) -> list[str]:
     for kind in kinds:
         check_name("level", kind, manifest.kinds)
     return kinds
-
-
-def _read_executor(settings: Sequence[str]) -> ExecutorConfig:
-    plain: dict[str, Any] = {}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        group, dot, name = key.partition(".")
-        if group != "executor" or not equals:
-            raise ValueError(f"settings are executor=KIND and executor.NAME=VALUE, got {setting!r}")
-        plain["name" if not dot else name] = yaml.safe_load(text)
-    return ExecutorConfig.of(plain)
 
 
 def _start(stack: ExitStack, config: ExecutorConfig) -> TaskExecutor:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
@@ -24,7 +24,7 @@ from bbrgym.benchmark.breaking.properties import PROPERTIES, check_can_show, rea
 from bbrgym.benchmark.breaking.space import Space
 from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.sandbox import Sandbox
-from bbrgym.checks import check_integer, check_name, check_number, read_parameters
+from bbrgym.checks import check_integer, check_name, check_number, read_groups, read_parameters
 from bbrgym.envs.scenario import Scenario
 from bbrgym.executors import ExecutorConfig, LocalConfig, TaskExecutor, make_executor
 from bbrgym.files import check_file
@@ -91,9 +91,9 @@ def run_break(arguments: list[str]) -> int:
     for name in names:
         check_name("property", name, PROPERTIES)
     limits = {name: at_most.get(name, PROPERTIES[name].limit) for name in PROPERTIES if name in {*names, *at_most}}
-    parameters, changes, executor = _read_settings(options.settings)
-    searched, real = _candidates(options, parameters)
-    space = Space.read(options.space, changes)
+    groups, rest = read_groups(options.settings, ("space", "executor"))
+    searched, real = _candidates(options, read_parameters(rest))
+    space, executor = Space.read(options.space, groups["space"]), ExecutorConfig.of(groups["executor"])
     paths = [] if options.replay is None else _read_paths(options.replay, options.seed)
     if options.replay is None:
         check_can_show(options.property or (), space)
@@ -131,25 +131,6 @@ def _end(options: argparse.Namespace, findings: report.Findings, at_most: dict[s
     if findings.found is not None and not findings.found.is_complete:
         raise KeyboardInterrupt
     return 1 if above else 0
-
-
-def _read_settings(settings: Sequence[str]) -> tuple[dict[str, float], dict[str, Any], ExecutorConfig]:
-    """Return parameters, fields of the box and the executor of a command line."""
-    groups: dict[str, dict[str, Any]] = {"space": {}, "executor": {}}
-    rest = []
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        group, dot, name = key.partition(".")
-        if key == "executor" and equals:
-            groups["executor"]["name"] = text
-        elif dot and group in groups and equals:
-            try:
-                groups[group][name] = yaml.safe_load(text)
-            except yaml.YAMLError as error:
-                raise ValueError(f"{setting}: {error}") from error
-        else:
-            rest.append(setting)
-    return read_parameters(rest), groups["space"], ExecutorConfig.of(groups["executor"])
 
 
 def _candidates(options: argparse.Namespace, parameters: dict[str, float]) -> tuple[Candidate, Candidate | None]:

@@ -220,20 +220,47 @@ def read_parameters(settings: Iterable[str]) -> dict[str, float]:
     return found
 
 
+def read_groups(settings: Iterable[str], groups: Iterable[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return the values that a command line gives as `GROUP.NAME=VALUE`, in YAML, by group, and its other settings.
+
+    `GROUP=TEXT` is the `name` of a group.
+
+    Raises:
+        ValueError: a value is no YAML.
+    """
+    import yaml  # which most commands do not need
+
+    found: dict[str, dict[str, Any]] = {group: {} for group in groups}
+    rest = []
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        group, dot, name = key.partition(".")
+        if group not in found or not equals or (dot and not name):
+            rest.append(setting)
+        elif not dot:
+            found[group]["name"] = text
+        else:
+            try:
+                found[group][name] = yaml.safe_load(text)
+            except yaml.YAMLError as error:
+                raise ValueError(f"{setting}: {error}") from error
+    return found, rest
+
+
 def keep_integers(record: object, *names: str, prefix: str = "", **bounds: Any) -> None:
     """Check fields of a frozen dataclass by `check_integer`, and store them as int; errors name them after a prefix."""
     for name in names:
         object.__setattr__(record, name, check_integer(prefix + name, getattr(record, name), **bounds))
 
 
-def check_seeds(name: str, value: object) -> list[int]:
+def check_seeds(value: object) -> list[int]:
     """Return the seeds of a list or tuple, at least one, which must be different integers >= 0."""
     try:
-        seeds = [check_integer(name, seed, at_least=0) for seed in value] if isinstance(value, list | tuple) else []
+        seeds = [check_integer("seeds", seed, at_least=0) for seed in value] if isinstance(value, list | tuple) else []
     except ValueError:
         seeds = []
     if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"{name} must be a list of different integers >= 0, like [1, 2, 3], got {value!r}")
+        raise ValueError(f"seeds must be a list of different integers >= 0, like [1, 2, 3], got {value!r}")
     return seeds
 
 

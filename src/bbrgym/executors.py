@@ -226,6 +226,7 @@ def make_executor(config: ExecutorConfig, is_fresh: bool = False) -> TaskExecuto
 
     Raises:
         ModuleNotFoundError: a package that it needs is not installed.
+        ConnectionError: its cluster cannot be reached.
     """
     with announcing(f"the workers of {type(config).__name__.removesuffix('Config')}"):
         match config:
@@ -401,7 +402,10 @@ class _DaskExecutor(Executor):
                     worker_dashboard_address="127.0.0.1:0",
                     silence_logs=40,
                 )
-        self._client = Client(self._cluster or config.address)
+        try:
+            self._client = Client(self._cluster or config.address)
+        except OSError as error:
+            raise ConnectionError(f"executor.address={config.address}: {error}") from error
         self._executor = self._client.get_executor(pure=False)
 
     @property
@@ -441,7 +445,10 @@ class _SlurmExecutor(ThreadPoolExecutor):
         self._poll_s = config.poll_s
         self._folder = Path(config.folder).absolute()
         self._is_local = config.cluster == "local"
-        self._executor = submitit.AutoExecutor(self._folder, cluster=config.cluster)
+        try:
+            self._executor = submitit.AutoExecutor(self._folder, cluster=config.cluster)
+        except RuntimeError as error:
+            raise ConnectionError(f"executor.cluster={config.cluster}: {error}") from error
         self._executor.update_parameters(**config.parameters)
         self._jobs: list[Any] = []
         self._is_over = threading.Event()

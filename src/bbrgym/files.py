@@ -212,6 +212,8 @@ def _strict(content: Any) -> Any:
         return {str(key): _strict(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
         return [_strict(value) for value in content]
+    if getattr(content, "ndim", None) == 0:
+        content = content.item()
     if isinstance(content, bool):
         return content
     if isinstance(content, Integral):

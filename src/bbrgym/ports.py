@@ -9,17 +9,13 @@ from typing import Final
 from bbrgym.checks import check_integer
 
 
-def check_port(port: int, name: str = "--port") -> None:
-    """Check that a server can listen at a port of 127.0.0.1; 0 is any free one.
-
-    Args:
-        port: the port.
-        name: what errors call it.
+def check_port(port: int) -> None:
+    """Check that a server can listen at the port of 127.0.0.1 that `--port` gives; 0 is any free one.
 
     Raises:
         ValueError: it is no port, it is taken, or this user may not have it.
     """
-    check_integer(name, port, at_least=0, below=2**16)
+    check_integer("--port", port, at_least=0, below=2**16)
     with socket.socket() as trial:
         # As servers do: connections that have ended may still have the port.
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -29,7 +25,7 @@ def check_port(port: int, name: str = "--port") -> None:
         except OSError as error:
             reason = _REASONS.get(error.errno or 0, f"cannot be used ({error.strerror})")
             another = port + 1 if 1024 <= port < 2**16 - 1 else 8080
-            raise ValueError(f"{name} {port} {reason}: give another one, as {name} {another}") from None
+            raise ValueError(f"--port {port} {reason}: give another one, as --port {another}") from None
 
 
 _REASONS: Final = {

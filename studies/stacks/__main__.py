@@ -25,6 +25,7 @@ from bbrgym.envs.linux.engine import LinuxEngine
 from bbrgym.envs.linux.qlog import add_qlog, find_qlog, read_qlog
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import Trace, simulate
+from bbrgym.output import run_program
 from studies import blocks, page
 
 MARK: Final = "studies.stacks"
@@ -38,6 +39,18 @@ MAX_LATENESS_MS: Final = 5.0
 TRIES: Final = 2
 BUFFER_BDP: Final = 2.0
 LOG: Final = "aioquic.qlog"
+HEADS: Final = (
+    "stack",
+    "Mbit/s",
+    "link used",
+    "queue, ms",
+    "lost",
+    "resent",
+    "beside cubic, Mbit/s",
+    "Jain",
+    "took, s",
+    "flaw",
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +126,7 @@ def row(stack: Stack, logs: Path) -> list[str]:
         alone, alone_took_s = measure(stack, None, logs)
         beside, beside_took_s = measure(stack, Flow(f"{LINUX_PREFIX}cubic", RTT_MS), logs)
     except (EngineError, ValueError) as error:
-        return [stack.name, page.cell(f"failed: {error}"), *[""] * 7]
+        return [stack.name, page.cell(f"failed: {error}"), *[""] * (len(HEADS) - 2)]
     summary, shared = alone.summary(after_s=AFTER_S), beside.summary(after_s=AFTER_S)
     flow = summary.flows[0]
     rates = [each.throughput_mbps for each in shared.flows]
@@ -138,27 +151,15 @@ def row(stack: Stack, logs: Path) -> list[str]:
 
 def table(rows: Iterable[list[str]], took_s: float) -> str:
     """Return the block of the page."""
-    heads = [
-        "stack",
-        "Mbit/s",
-        "link used",
-        "queue, ms",
-        "lost",
-        "resent",
-        "beside cubic, Mbit/s",
-        "Jain",
-        "took, s",
-        "flaw",
-    ]
     scenario = (
         f"{RATE_MBPS:g} Mbit/s, RTT {RTT_MS:g} ms, droptail buffer of {BUFFER_BDP:g} BDP, {SECONDS:g} s of which the "
         f"first {AFTER_S:g} are not counted; one run each. All of it took {page.duration(took_s)}."
     )
-    return f"{page.table(heads, list(rows))}\n\n{scenario}"
+    return f"{page.table(HEADS, list(rows))}\n\n{scenario}"
 
 
-def main() -> None:
-    """Measure, print the table and write it into a page."""
+def main() -> int:
+    """Measure, print the table and write it into a page; return the exit status."""
     arguments = blocks.parser(__doc__, MARK)
     arguments.add_argument("--only", default="", metavar="TEXT", help="measure only stacks with this in their name")
     given = arguments.parse_args()
@@ -170,6 +171,7 @@ def main() -> None:
                 rows.append(row(stack, Path(folder)))
                 print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
     blocks.publish(table(rows, time.monotonic() - began), MARK, given.write)
+    return 0
 
 
 def _share(value: float) -> str:
@@ -203,4 +205,4 @@ def _certify(openssl: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_program("stacks", main))

@@ -6,6 +6,7 @@ Three runs of 15 s: CUBIC at half of that RTT, CUBIC beyond it, and Reno beyond 
 from __future__ import annotations
 
 import contextlib
+import sys
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from bbrgym.envs.linux.engine import LinuxEngine
 from bbrgym.envs.linux.qlog import add_qlog, read_qlog
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import simulate
+from bbrgym.output import run_program
 from studies import blocks, page
 from studies.stacks.__main__ import LOG, aioquic
 
@@ -36,13 +38,14 @@ def row(control: str, rtt_ms: float) -> list[str]:
     return [f"aioquic, {control}", f"{rtt_ms:g}", *shown, f"{trace.summary().flows[0].sent_packets}"]
 
 
-def main() -> None:
-    """Run, print the table and write it into a page."""
+def main() -> int:
+    """Run, print the table and write it into a page; return the exit status."""
     given = blocks.parser(__doc__, MARK).parse_args()
     heads = ["stack", "RTT, ms", *(f"{time_s} s" for time_s in range(3, SECONDS + 1, 3)), "sent"]
     publish = page.table(heads, [row(control, rtt_ms) for control, rtt_ms in CASES])
     blocks.publish(publish, MARK, given.write)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_program("long_rtt", main))

@@ -281,6 +281,8 @@ def test_verify_says_which_shard_and_why(capsys: pytest.CaptureFixture[str], mon
     )
     assert main([*make_all, "--record"]) == 0
     assert verified() == verified("--again") == (0, "4 shards: 4 equal\n")
+    assert main([*make_all, "--record", "--shards", "0"]) == 2
+    assert "and those that are recorded (2), got 0" in capsys.readouterr().err
 
     path, good = Path("out/random/000001.parquet"), Path("out/random/000001.parquet").read_bytes()
     path.unlink()
@@ -311,6 +313,8 @@ def test_verify_says_which_shard_and_why(capsys: pytest.CaptureFixture[str], mon
     Path("tiny.json").write_text(json.dumps(plain))
     assert f"code {atlas_code()}, recorded of before" in verified()[1]
     assert f"code {atlas_code()}, recorded of before" in verified("--again")[1]
+    assert main([*make_all[:-2], "random", "--record"]) == 2
+    assert "needs all levels, as other code has recorded yardsticks" in capsys.readouterr().err
     plain["seed"] = 6
     Path("tiny.json").write_text(json.dumps(plain))
     assert "random 0: different: it was made of another manifest" in verified()[1]
@@ -431,6 +435,7 @@ def test_a_policy_must_fit_the_data_set() -> None:
         (["make", "tiny.json", "workers=2"], "executor"),
         (["make", "tiny.json", "executor.workers=0"], "executor.workers must be"),
         (["make", "tiny.json", "executor=rya"], "did you mean 'ray'"),
+        (["make", "tiny.json", "executor.workers=["], "executor.workers=[: "),
         (["make", "tiny.json", "--folder", "tiny.json"], "is not a folder"),
         (["list", "famlies"], "did you mean 'families'"),
     ],

@@ -61,7 +61,7 @@ from bbrgym.executors import EXECUTORS
         *[
             (
                 check_seeds,
-                ("seeds", seeds),
+                (seeds,),
                 {},
                 f"seeds must be a list of different integers >= 0, like [1, 2, 3], got {seeds!r}",
             )
@@ -83,7 +83,7 @@ def test_an_integral_float_is_an_integer() -> None:
         assert (found, type(found)) == (1000000, int)
     assert check_integer("n", 2**64 - 1) == 2**64 - 1
     assert check_integer("n", 10**400) == 10**400
-    seeds = check_seeds("seeds", (1.0, 2e3, np.int64(7)))
+    seeds = check_seeds((1.0, 2e3, np.int64(7)))
     assert (seeds, {type(seed) for seed in seeds}) == ([1, 2000, 7], {int})
 
 

@@ -76,6 +76,18 @@ def test_only_the_folders_of_jobs_are_left(tmp_path: Path) -> None:
         ExecutorConfig.of({"name": "slurm", "folder": "jobs/%A_%a"})
 
 
+@pytest.mark.parametrize("config", [{"name": "slurm"}, {"name": "dask", "address": "tcp://127.0.0.1:1"}])
+def test_a_cluster_that_cannot_be_reached_is_named(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(PACKAGES[config["name"]])
+    monkeypatch.setenv("PATH", "")  # no srun
+    if config["name"] == "dask":
+        import dask
+
+        monkeypatch.setitem(dask.config.config["distributed"]["comm"]["timeouts"], "connect", "0.1s")
+    with pytest.raises(ConnectionError, match=r"executor\.(cluster=slurm|address=tcp://127\.0\.0\.1:1): "):
+        make_executor(ExecutorConfig.of(config))
+
+
 @pytest.mark.parametrize("config", EXECUTORS)
 def test_an_executor_is_one_of_concurrent_futures(config: dict[str, Any]) -> None:
     with started(config) as executor:

@@ -22,9 +22,10 @@ from bbrgym.files import (
 
 def test_json_has_plain_types_only(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
-    write_json(path, {1: (np.float32(0.5), np.int64(2), True, None), "nan": [math.nan, -math.inf, np.float64("nan")]})
+    numbers = np.float32(0.5), np.int64(2), True, np.bool_(False), None
+    write_json(path, {1: numbers, "nan": [math.nan, -math.inf, np.float64("nan")]})
     assert path.read_text() == (
-        '{\n "1": [\n  0.5,\n  2,\n  true,\n  null\n ],\n "nan": [\n  null,\n  null,\n  null\n ]\n}\n'
+        '{\n "1": [\n  0.5,\n  2,\n  true,\n  false,\n  null\n ],\n "nan": [\n  null,\n  null,\n  null\n ]\n}\n'
     )
 
 

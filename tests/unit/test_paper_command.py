@@ -57,7 +57,7 @@ def test_a_figure_is_run_printed_with_two_verdicts_and_drawn(capsys: pytest.Capt
     assert result.plan["provenance"]["command"] == shlex.join(
         ["bbrgym", "papers", FIGURE, "--engine", "native", *SHORT]
     )
-    assert main(["papers", FIGURE, *SHORT]) == 0
+    assert main(["papers", FIGURE, "--engine", "native", *SHORT]) == 0
     assert "4 of 4 runs are already done" in capsys.readouterr().out
 
 

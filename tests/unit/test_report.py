@@ -13,7 +13,7 @@ import pytest
 from fake_engine import FakeEngine
 
 from bbrgym import Flow, Scenario, simulate
-from bbrgym.benchmark import plots, report
+from bbrgym.benchmark import plots, report, tables
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.paper_files import write_paper_files
 from bbrgym.benchmark.plan import Benchmark
@@ -159,6 +159,17 @@ def test_a_report_begins_with_what_it_shows_and_says_what_is_identical(lone: Pat
     headline = re.search(r'class="headline">(.*?)</p>', page, flags=re.DOTALL)
     assert headline is not None
     assert headline[1].startswith("Of 3 competitors in 2 scenarios, ")
+    assert "is number" not in headline[1]
+
+
+def test_a_report_says_which_place_an_agent_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = {"name": "agent", "algorithm": "agent", "parameters": {"cwnd_gain": 1.2}}
+    monkeypatch.setitem(globals(), "CONFIG", CONFIG | {"competitors": ["bbr", "cubic", agent]})
+    make_benchmark(tmp_path)
+    result = load_benchmark(tmp_path)
+    order = [*dict.fromkeys(tables.overall_table(result.results).index)]
+    place = order.index("agent") + 1
+    assert f" agent is number {place} of 3, sorted by " in report.headline(result, ["duel", "a & b"])
 
 
 def test_paper_files_have_the_numbers_of_the_report(tmp_path: Path) -> None:

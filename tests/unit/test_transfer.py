@@ -142,7 +142,7 @@ def test_commands_print_lines_json_and_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    given = ["--bytes", str(BYTES), "--algorithm", "bbr", "--parameters", "cwnd_gain=3", "--timeout", "60"]
+    given = ["--bytes", str(BYTES), "--algorithm", "bbr", "cwnd_gain=3", "--timeout", "60"]
     assert main(["send", f"127.0.0.1:{InThread().port}", *given, "--rows", "rows.parquet"]) == 0
     assert "200 kB" in capsys.readouterr().out.splitlines()[-3]
     trace = load_trace(Path("rows.parquet"))
@@ -227,7 +227,7 @@ def errors_of(document: dict[str, Any]) -> str:
         (["send", "127.0.0.1:1", "--algorithm", "bbr-stock"], "unknown algorithm 'bbr-stock'"),
         (["send", "127.0.0.1:port"], "give the receiver as HOST:PORT"),
         (["send", "127.0.0.1:1", "--timeout", "0.05"], "no answer from 127.0.0.1:1"),
-        (["send", "127.0.0.1:1", "--parameters", "beta"], "give parameters as name=number"),
+        (["send", "127.0.0.1:1", "beta"], "give parameters as name=number"),
         (["receive", "--port", "99999"], "port must be"),
     ],
 )
@@ -266,7 +266,7 @@ def test_an_error_within_the_flow_is_a_document_with_what_there_is(
     ("arguments", "message"),
     [
         (["127.0.0.1:1", "--algorithm", "bbr-stock"], "unknown algorithm 'bbr-stock'"),
-        (["127.0.0.1:1", "--parameters", "beta"], "give parameters as name=number, got 'beta'"),
+        (["127.0.0.1:1", "beta"], "give parameters as name=number, got 'beta'"),
         (["127.0.0.1:port"], "give the receiver as HOST:PORT"),
         (["::1:5201"], "give the receiver as HOST:PORT"),
         (["a..b:5201"], "cannot send to 'a..b'"),
