@@ -209,6 +209,7 @@ class MlflowStore:
         if record["in_store"]:
             self._run_id = str(record["run_id"])
             self._client.update_run(self._run_id, status="RUNNING")
+            self.set_tags(record["tags"])  # of the command that resumes it, and of its folder now
             return self._run_id
         parent = {} if record["parent"] is None else {"mlflow.parentRunId": str(record["parent"])}
         name = _shorten(_text(record["run_name"]), LONGEST_NAME)

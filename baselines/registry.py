@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import math
 from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
@@ -107,6 +107,13 @@ def check_algorithm(algorithm: str) -> None:
     check_name("algorithm", algorithm, _DEFAULTS)
 
 
+def _is_infinite(value: Real) -> bool:
+    try:
+        return math.isinf(value)
+    except OverflowError:  # an integer beyond all floats
+        return True
+
+
 def check_parameters(algorithm: str, parameters: Mapping[str, float]) -> None:
     """Raise ValueError unless the algorithm has all the parameters and their values are in range.
 
@@ -120,7 +127,7 @@ def check_parameters(algorithm: str, parameters: Mapping[str, float]) -> None:
     if algorithm in COMPARATORS or algorithm == COMMAND:
         raise ValueError(f"{algorithm} takes no parameters, got {', '.join(parameters)}")
     for name, value in parameters.items():
-        if not isinstance(value, Real) or abs(value) > sys.float_info.max:
+        if not isinstance(value, Real) or _is_infinite(value):
             raise ValueError(f"parameter {name} of algorithm {algorithm!r} must be a finite number, got {value!r}")
     if algorithm == FILE:
         return

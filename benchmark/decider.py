@@ -114,7 +114,7 @@ def gains_of(chosen: Any, row: Mapping[str, float]) -> tuple[float, float]:
             are not finite, as what follows from an empty row is not.
 
     Raises:
-        ValueError: it is something else, or a number is not finite or negative.
+        ValueError: it is something else, or a number is not finite or not above 0.
     """
     if isinstance(chosen, Mapping):
         if set(chosen) != set(AMOUNTS):
@@ -157,7 +157,7 @@ def _number(name: str, value: Any) -> float:
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         value = value.item()  # of NumPy or PyTorch
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ValueError(f"{name} must be a finite number >= 0, got {reprlib.repr(value)}")
+        raise ValueError(f"{name} must be a finite number > 0, got {reprlib.repr(value)}")
     try:
         return float(value)
     except OverflowError:  # an integer beyond all floats
@@ -165,7 +165,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _checked(name: str, value: float) -> float:
-    check_number(name, value, at_least=0)
+    check_number(name, value, above=0)
     return value
 
 

@@ -253,7 +253,7 @@ def _print_table(results: pd.DataFrame, console: Console) -> None:
         console.print(f"The first {MOST_FLOWS_ALONE} flows; results.json has all {results['flow'].max() + 1}.")
     jain = f", Jain {mean['jain']:.3f}" if has_several else ""
     console.print(
-        "RTT and queue are means; reward: per step, of the flow.\n"
+        "RTT and queue are means; reward: per step of the whole episode, of the flow.\n"
         f"Mean of {results['seed'].nunique()} episodes: reward {mean['reward']:.3f}, utilisation "
         f"{mean['utilisation']:.0%}{jain}, queue {mean['queue_mean_ms']:.1f} ms.",
         highlight=False,

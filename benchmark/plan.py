@@ -56,10 +56,12 @@ class Benchmark:
         config = dict(plain)
         engine = config.get("engine") or DEFAULT_ENGINE
         config["engine"] = {"name": engine} if isinstance(engine, str) else {"name": DEFAULT_ENGINE, **engine}
-        entries = config.get("competitors") or "all"
+        entries = "all" if config.get("competitors") is None else config["competitors"]
         entries = [entries] if isinstance(entries, str) else list(entries)
         if (agent := config.pop("agent", None)) is not None:
             entries.append({"name": "agent", "agent": agent})
+        if not entries:
+            raise ValueError("a benchmark needs competitors: benchmark.competitors=[bbr,cubic], or all")
         config["competitors"] = tuple(find_competitors(entries, describe_engine(**config["engine"])))
         config["suites"], own = _read_suites(config.get("suites") or {})
         if own:

@@ -197,6 +197,7 @@ def name_lines(figure: Figure) -> None:
                     "arrowstyle": "-",
                     "color": line.get_color(),
                     "linewidth": 0.6,
+                    "linestyle": "-" if x > 0.98 else (0, (1, 4)),  # not as the line of what goes on
                     "shrinkA": 1,
                     "shrinkB": 0,
                     "relpos": (0, 0.5),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache, lru_cache
@@ -148,14 +148,25 @@ def _read_file(path: str, name: str, given: str, template: str, changed_ns: int,
 
 
 def _scenario(path: str, kind: str, options: Mapping[str, Any], template: dict[str, Any]) -> Scenario:
+    """Return the scenario of a file, from its first sample on if `options` do not say otherwise."""
     trace = {"file": path, **options}
-    if kind == "rate_trace":
-        scenario = Scenario.from_dict({**template, "rate_trace": trace})
-        schedule = scenario.rate_schedule
-        return Scenario.from_dict({**template, "rate_mbps": mean_of(scenario, kind), "rate_schedule": schedule})
     first, *others = template.get("flows") or [{}]
-    scenario = Scenario.from_dict({**template, "flows": [{**first, "rtt_trace": trace}, *others]})
-    rtt = {"rtt_ms": mean_of(scenario, kind), "rtt_schedule": scenario.flows[0].rtt_schedule}
+
+    def read() -> tuple[Scenario, Sequence[tuple[float, float]]]:
+        if kind == "rate_trace":
+            scenario = Scenario.from_dict({**template, kind: trace})
+            return scenario, scenario.rate_schedule
+        scenario = Scenario.from_dict({**template, "flows": [{**first, kind: trace}, *others]})
+        return scenario, scenario.flows[0].rtt_schedule
+
+    scenario, schedule = read()
+    if schedule[0][0] > 0 and "from_s" not in options:
+        trace["from_s"] = schedule[0][0]
+        scenario, schedule = read()
+    mean = mean_of(scenario, kind)
+    if kind == "rate_trace":
+        return Scenario.from_dict({**template, "rate_mbps": mean, "rate_schedule": schedule})
+    rtt = {"rtt_ms": mean, "rtt_schedule": schedule}
     return Scenario.from_dict({**template, "flows": [{**flow, **rtt} for flow in (first, *others)]})
 
 

@@ -7,6 +7,10 @@ import re
 from collections.abc import Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
+from typing import Final
+
+ENVIRONMENT_GROUPS: Final = ("scenario", "observation", "action", "reward", "env", "engine")
+"""What an environment is made of."""
 
 
 def groups() -> list[str]:
@@ -23,12 +27,18 @@ def defaults(config_name: str) -> list[str]:
 
 
 def choices(group: str) -> list[str]:
-    """Return the choices of a group, those in its folders last; none of an unknown group."""
+    """Return the choices of a group, those in its folders last; none of an unknown group.
+
+    The scenarios have one for all experiments of a paper, `paper/<paper>`, which has no file of its own. Their folder
+    has what they have in common, and no choices.
+    """
     folder = resources.files(__name__) / group
     entries = sorted(folder.iterdir(), key=lambda entry: entry.name) if folder.is_dir() else []
-    nested = [
-        f"{entry.name}/{choice}" for entry in entries if entry.is_dir() for choice in choices(f"{group}/{entry.name}")
-    ]
+    if group == "scenario":
+        nested = sorted({f"paper/{stem.split('-')[0]}" for stem in choices("experiment/paper")})
+    else:
+        folders = [entry.name for entry in entries if entry.is_dir()]
+        nested = [f"{name}/{choice}" for name in folders for choice in choices(f"{group}/{name}")]
     return [*(entry.name.removesuffix(".yaml") for entry in entries if entry.name.endswith(".yaml")), *nested]
 
 

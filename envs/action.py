@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from bbrgym._controllers import GainMap
 from bbrgym.baselines.policy_file import CWND_SCALES, MODELS
-from bbrgym.checks import check_name, explains_fields
+from bbrgym.checks import check_name, explains_fields, is_number
 from bbrgym.envs.scenario import Scenario
 
 
@@ -105,9 +105,7 @@ class Action:
         Raises:
             ValueError: an action of another shape or with NaN.
         """
-        values = np.asarray(action, dtype=np.float64)
-        if values.shape != (2,) or np.isnan(values).any():
-            raise ValueError(f"action must be two numbers in [-1, 1], for cwnd_gain and pacing_gain, got {action!r}")
+        values = check_action("action", action)
         cwnd, pacing = self.all_gains(values[np.newaxis], np.array([bdp_packets])).ravel().tolist()
         return cwnd, pacing
 
@@ -162,8 +160,23 @@ class Action:
         return self.gain_map.actions(gains, bdp_packets)
 
 
+def check_action(name: str, action: Any) -> npt.NDArray[np.float64]:
+    """Return an action, shape (2,); beyond [-1, 1] it is clipped later.
+
+    Raises:
+        ValueError: it is not two numbers; the message calls it `name`.
+    """
+    try:
+        values = np.asarray(action, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.empty(0)
+    if values.shape != (2,) or np.isnan(values).any():
+        raise ValueError(f"{name} must be two numbers in [-1, 1], for cwnd_gain and pacing_gain, got {action!r}")
+    return values
+
+
 def _bounds(name: str, given: Any) -> tuple[float, float]:
     good = isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2
-    if good and all(isinstance(bound, int | float) for bound in given) and 0 < given[0] < given[1] < math.inf:
+    if good and all(map(is_number, given)) and 0 < given[0] < given[1]:
         return float(given[0]), float(given[1])
     raise ValueError(f"{name} must be two rising bounds > 0, like [0.5, 4.0], got {given!r}")

@@ -13,8 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from bbrgym._controllers import exp, log
-from bbrgym.checks import is_number
+from bbrgym.checks import check_name, is_number
 from bbrgym.envs import rate_trace, rtt_trace
+from bbrgym.envs.fields import FLOW_FIELDS, SCENARIO_FIELDS
 from bbrgym.envs.named import named_scenario
 from bbrgym.envs.scenario import MOST_FLOWS, Flow, Scenario, resolve_trace
 
@@ -243,8 +244,10 @@ def _with_schedules_of_traces(plain: Mapping[str, Any]) -> Mapping[str, Any]:
 def _canonical(node: Any) -> Any:
     """Return plain containers with sorted keys, so that the order in a file does not change what is drawn.
 
-    A scenario or a flow becomes a mapping.
+    A scenario or a flow becomes a mapping, an array of NumPy a list.
     """
+    if isinstance(node, np.ndarray | np.generic):
+        return node.tolist()
     if isinstance(node, Scenario | Flow):
         return _canonical(node.to_dict())
     if isinstance(node, Mapping):
@@ -306,6 +309,9 @@ def _variants(node: Any, where: str, name: str = "") -> Iterator[Any]:
     if not isinstance(node, Mapping | list):
         yield node
         return
+    if isinstance(node, Mapping) and name in _NUMBERS:
+        for other in node:
+            check_name("kind of draw", other, KINDS, of=where)
     entries = list(node.items()) if isinstance(node, Mapping) else [(str(index), e) for index, e in enumerate(node)]
     variants = [list(_variants(value, f"{where}.{key}", key)) for key, value in entries]
 
@@ -359,6 +365,14 @@ def _scenario(values: Any, made: dict[int, Flow] | None = None) -> Scenario:
         made.update(zip(map(id, flows), scenario.flows, strict=False))  # those of a workload follow
     return scenario
 
+
+_NUMBERS: Final = frozenset(
+    name
+    for fields in (SCENARIO_FIELDS, FLOW_FIELDS)
+    for name, one in fields.items()
+    if one.kind in ("number", "integer")
+)
+"""The fields that take numbers."""
 
 _WHOLE: Final = frozenset(
     field.name

@@ -143,7 +143,7 @@ class EpisodeSpec:
             raise ValueError("the configuration has no 'scenario'")
         engine = _group(config, "engine")
         return cls(
-            scenario=Distribution.from_dict(config["scenario"]),
+            scenario=Distribution.of(config["scenario"]),
             observation=_part(Observation, "observation", config.get("observation")),
             action=_part(Action, "action", config.get("action")),
             reward=_part(Reward, "reward", config.get("reward")),
@@ -178,6 +178,17 @@ class EpisodeSpec:
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that make an equal specification."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def check_spec(spec: object) -> EpisodeSpec:
+    """Return an `EpisodeSpec`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(spec, EpisodeSpec):
+        raise ValueError(f"spec must be an EpisodeSpec, as EpisodeSpec('duel'), got {spec!r}")
+    return spec
 
 
 def to_plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from bbrgym import _native
-from bbrgym.checks import Bounds, bounds_text, check_integer, check_name, check_number
+from bbrgym.checks import Bounds, as_python, bounds_text, check_integer, check_name, check_number
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,12 @@ class Field:
         """
         if self.kind == "number":
             check_number(name, value, or_none=self.is_optional, **self.bounds)
-        elif self.kind == "integer":
+            return as_python(value)
+        if self.kind == "integer":
             return check_integer(name, value, or_none=self.is_optional, **self.bounds)  # type: ignore[call-overload]
-        elif self.kind == "schedule":
+        if self.kind == "schedule":
             return _schedule(name, value, self.bounds)
-        elif self.kind == "name" and not self.is_optional:
+        if self.kind == "name" and not self.is_optional:
             check_name(name, value, self.names)
         elif self.kind == "name" and value not in (*self.names, None):
             raise ValueError(f"{name} must be {self.range()}, got {value!r}")

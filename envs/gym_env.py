@@ -12,6 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from bbrgym.baselines import registry
 from bbrgym.checks import check_name, check_number
+from bbrgym.envs.action import check_action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import OneThread, Rows, in_one_thread
@@ -250,7 +251,11 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
             ValueError: the action is not two numbers.
             EngineError: the engine failed; the episode is lost, and `reset` starts afresh.
         """
-        self._episodes.act(np.asarray(action)[np.newaxis])
+        try:
+            self._episodes.act(np.asarray(action)[np.newaxis])
+        except (TypeError, ValueError):
+            check_action("action", action)  # else it is something else
+            raise
         result = self._episodes.finish_step()
         (info,) = result.record.infos()
         info |= self._details()

@@ -8,13 +8,13 @@ from importlib import resources
 from typing import Any
 
 from bbrgym.checks import check_name
+from bbrgym.conf import choices
 
 
 @cache
 def scenario_names() -> tuple[str, ...]:
     """Return the names of all scenarios; `paper/<paper>` is one for all experiments of a paper."""
-    papers = {stem.split("-")[0] for stem in _stems("experiment/paper")}
-    return (*_stems("scenario"), *(f"paper/{paper}" for paper in sorted(papers)))
+    return tuple(choices("scenario"))
 
 
 def named_scenario(name: str) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def named_scenario(name: str) -> dict[str, Any]:
     if not group:
         own = _load(f"scenario/{name}")
         return own if "choice" in own else {**_load("scenario/fields/plain"), **own}
-    stems = [stem for stem in _stems("experiment/paper") if stem.split("-")[0] == paper]
+    stems = [stem for stem in choices("experiment/paper") if stem.split("-")[0] == paper]
     experiments = [_load("benchmark/paper", f"experiment/paper/{stem}")["benchmark"]["scenarios"] for stem in stems]
     return {"choice": [_with_agent(scenario) for scenarios in experiments for scenario in scenarios.values()]}
 
@@ -41,11 +41,6 @@ def _with_agent(scenario: Mapping[str, Any]) -> dict[str, Any]:
     first, *others = scenario["flows"]
     others = [flow | {"algorithm": flow.get("algorithm", "bbr").removesuffix("-stock")} for flow in others]
     return {**scenario, "flows": [first | {"algorithm": "agent"}, *others]}
-
-
-def _stems(group: str) -> tuple[str, ...]:
-    names = (entry.name for entry in (resources.files("bbrgym.conf") / group).iterdir())
-    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
 
 
 @cache

@@ -15,11 +15,12 @@ from gymnasium import spaces
 from gymnasium.utils import seeding
 
 from bbrgym.checks import check_name
+from bbrgym.envs.action import check_action
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import OneThread, in_one_thread
 from bbrgym.envs.episode import Episodes, StepResult
-from bbrgym.envs.episode_spec import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec, check_spec
 from bbrgym.envs.info import Info, Record
 from bbrgym.envs.render import check_render_mode, draw_episode, flow_text, link_text
 from bbrgym.envs.scenario import Flow, Scenario
@@ -137,7 +138,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         check_name("inactive_agents", inactive_agents, ("neutral", "absent"))
         self.render_mode = render_mode
         self.inactive_agents = inactive_agents
-        self.episode_spec = spec
+        self.episode_spec = check_spec(spec)
         self.agents: list[str] = []
         self._flows = {_name(flow): flow for flow in spec.distribution.agent_flows}
         self.possible_agents = list(self._flows)
@@ -156,6 +157,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         self._episodes = Episodes(spec, 1)
         self._rng = seeding.np_random()[0]
         self._scenario: Scenario | None = None
+        self._duration_s = 0.0
         self._rows: dict[str, int] = {}  # of the agents whose flows are an agent's in this episode, in order
         self._starts_ns = np.zeros(0, dtype=np.int64)
         self._step_ns = 0
@@ -222,6 +224,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         self._has_ended = np.zeros(len(flows), dtype=np.bool_)
         self._actions = np.zeros((len(flows), 2))
         self._scenario = scenario
+        self._duration_s = scenario.duration_s
         self._drawn = []
         self._keep_for_render(record)
         record = self._find_active(record)
@@ -308,8 +311,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         if self.render_mode in (None, "human") or not self._drawn:
             return None
         if self.render_mode == "rgb_array":
-            assert self._scenario is not None  # something was drawn
-            return draw_episode(list(self._rows), self._drawn, self._scenario.duration_s)
+            return draw_episode(list(self._rows), self._drawn, self._duration_s)
         return self._text()
 
     def _text(self) -> str:
@@ -327,9 +329,11 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         self._episodes.close()
 
     def _check_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        if not isinstance(options, Mapping):
+            raise ValueError(f"options must be a mapping, got {options!r}")
         for name in options:
             if name != "scenario":
-                warnings.warn(f"unknown reset option {name!r} is ignored; known: scenario", stacklevel=3)
+                warnings.warn(f"unknown reset option {name!r} is ignored; known: scenario", stacklevel=4)
         if "scenario" not in options:
             return {}
         drawn = Distribution.of(options["scenario"])
@@ -348,17 +352,13 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
 
     def _take(self, actions: Mapping[str, npt.ArrayLike]) -> Array:
         active = [agent for agent, row in self._rows.items() if self._is_active[row]]
+        if not isinstance(actions, Mapping):
+            raise ValueError(f"actions must be a mapping with an action of each of {active}, got {actions!r}")
         if not set(active) <= set(actions) <= set(self.agents):
             raise ValueError(f"actions must be for the agents {active}, got {list(actions)}")
         taken = self._actions.copy()
         for agent in active:
-            values = np.asarray(actions[agent], dtype=np.float64)
-            if values.shape != (2,) or np.isnan(values).any():
-                raise ValueError(
-                    f"actions[{agent!r}] must be two numbers in [-1, 1], for cwnd_gain and pacing_gain, got "
-                    f"{actions[agent]!r}"
-                )
-            taken[self._rows[agent]] = values
+            taken[self._rows[agent]] = check_action(f"actions[{agent!r}]", actions[agent])
         return taken
 
     def _advance(self) -> StepResult:

@@ -14,7 +14,7 @@ from bbrgym._controllers import PolicyNetwork
 from bbrgym.checks import check_integer
 from bbrgym.envs.engine import OneThread, in_one_thread
 from bbrgym.envs.episode import Episodes
-from bbrgym.envs.episode_spec import EpisodeSpec
+from bbrgym.envs.episode_spec import EpisodeSpec, check_spec
 from bbrgym.envs.info import Info, Record
 from bbrgym.envs.rollouts import Rollout, begin_episodes, roll
 from bbrgym.envs.scenario import Scenario
@@ -55,7 +55,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
 
     def __init__(self, spec: EpisodeSpec, n_engines: int = 1, *, has_infos: bool = False) -> None:
         n_engines = check_integer("n_engines", n_engines, at_least=1)
-        self.episode_spec = spec  # not `spec`, which Stable-Baselines3 takes for Gymnasium's
+        self.episode_spec = check_spec(spec)  # not `spec`, which Stable-Baselines3 takes for Gymnasium's
         self.agents = spec.agents
         self._one_thread = OneThread()
         self._episodes = Episodes(spec, n_engines, is_healing=True)
@@ -95,20 +95,20 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             EngineError: engines could not start it; the message says which, and why. Those that died before are
                 started afresh.
         """
-        for index in range(len(self._rngs)):
-            seed = self._seeds[index * self.agents]
+        seeds, options = self._seeds[:: self.agents], self._options[:: self.agents]
+        self._reset_seeds()  # they are for one reset, also if it fails
+        self._reset_options()
+        for index, seed in enumerate(seeds):
             if seed is not None:
                 self._rngs[index] = seeding.np_random(seed)[0]
         try:
-            self._episodes.begin_resets(np.arange(len(self._rngs)), self._rngs, self._options[:: self.agents])
+            self._episodes.begin_resets(np.arange(len(self._rngs)), self._rngs, options)
             observations = self._episodes.finish_resets()
         except BaseException:
             self._episodes.abandon()
             raise
         self._record = self._episodes.record()
         self.reset_infos = self._infos(self._record)
-        self._reset_seeds()  # seeds and options are for one reset
-        self._reset_options()
         return observations
 
     @in_one_thread

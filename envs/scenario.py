@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from bbrgym.baselines import registry
-from bbrgym.checks import check_integer, check_keys, explains_fields, is_number
+from bbrgym.checks import as_python, check_integer, check_keys, explains_fields, is_number
 from bbrgym.envs import rate_trace, rtt_trace, workload
 from bbrgym.envs.fields import FLOW_FIELDS, SCENARIO_FIELDS, Field, check_fields, check_is_of_list
 from bbrgym.envs.flow_command import DataFrom, check_commands
@@ -120,7 +120,7 @@ class Flow:
 
     def __post_init__(self) -> None:
         registry.check_parameters(self.algorithm, self.parameters)
-        object.__setattr__(self, "parameters", dict(self.parameters))
+        object.__setattr__(self, "parameters", {name: as_python(value) for name, value in self.parameters.items()})
         check_fields(self, FLOW_FIELDS)
         _check("stop_s", self.stop_s, f"> start_s={self.start_s:g}", self.stop_s is None or self.stop_s > self.start_s)
         _check(

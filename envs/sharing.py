@@ -128,7 +128,7 @@ class Sharing:
         flows = trace.summary(after_s=warmup * trace.scenario.duration_s).flows
         return cls.of(
             FairShares.of(trace.scenario, warmup),
-            np.array([flow.throughput_mbps for flow in flows]),
+            np.array([flow.received_bytes * 8e-6 / flow.active_s if flow.active_s else np.nan for flow in flows]),
             np.array([flow.rtt_mean_ms for flow in flows]),
             sum(flow.received_bytes for flow in flows),
         )

@@ -36,7 +36,7 @@ class FlowSummary:
         algorithm: the flow's controller.
         rtt_ms: its base RTT in ms.
         active_s: time in which the flow was active, in s.
-        throughput_mbps: payload received in order, over this time, in Mbit/s.
+        throughput_mbps: payload received in order, over this time, in Mbit/s; not what arrives in steps after `stop_s`.
         send_rate_mbps: payload sent, retransmissions included, over the same time.
         arrived_mbps: payload of all data packets that reached the receiver, duplicates included, over the same time.
         inorder_goodput_mbps: payload of the packets that the receiver expected next when they arrived, over the same
@@ -127,9 +127,9 @@ class Summary:
         return frame.rename_axis("flow")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
-    """All rows of one run.
+    """All rows of one run. Two traces are equal if their trajectories are bit-identical, as their `hash` says.
 
     Attributes:
         scenario: what was simulated.
@@ -152,6 +152,12 @@ class Trace:
     link: npt.NDArray[np.float64]
     timing: Mapping[str, float] = field(default_factory=dict)
     flaw: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return self.hash == other.hash if isinstance(other, Trace) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.hash)
 
     def __repr__(self) -> str:
         """Return what was simulated and what each flow got, in a few lines of text."""
@@ -227,13 +233,17 @@ class Trace:
         """Return the summary of the steps that start at `after_s` or later.
 
         Raises:
-            ValueError: no step starts that late.
+            ValueError: no step starts that late, or it is negative.
         """
+        check_number("after_s", after_s)
         starts = np.concatenate(([0.0], self.time_s[:-1]))
         durations = self.time_s - starts
         kept = starts >= after_s - 1e-9
-        if not kept.any():
-            raise ValueError(f"after_s must be < {self.time_s[-1]:g}, the end of the run, got {after_s:g}")
+        if after_s < 0 or not kept.any():
+            last_s = float(starts[-1])
+            raise ValueError(
+                f"after_s must be in [0, {last_s:.12g}], up to the start of the last step, got {after_s:.12g}"
+            )
         durations, rows, link = durations[kept], self.flows[kept], self.link[kept]
         column = FLOW_COLUMNS.index
         is_active = rows[:, :, column("is_active")]
@@ -241,6 +251,8 @@ class Trace:
         for index, flow in enumerate(self.scenario.flows):
             row = rows[:, index]
             active_s = float((durations * is_active[:, index]).sum())
+            # What arrives in steps after its end is not of this time.
+            counted = row[starts[kept] < (math.inf if flow.stop_s is None else flow.stop_s)]
             sent = row[:, column("sent_packets")].sum()
             received = row[:, column("received_bytes")].sum()
             delivered, rtt = row[:, column("delivered_packets")], row[:, column("rtt_mean_ms")]
@@ -260,10 +272,10 @@ class Trace:
                     algorithm=flow.algorithm,
                     rtt_ms=flow.rtt_ms,
                     active_s=active_s,
-                    throughput_mbps=_ratio(received * 8e-6, active_s),
+                    throughput_mbps=_ratio(counted[:, column("received_bytes")].sum() * 8e-6, active_s),
                     send_rate_mbps=_ratio((durations * row[:, column("send_rate_mbps")]).sum(), active_s),
-                    arrived_mbps=_ratio(row[:, column("arrived_bytes")].sum() * 8e-6, active_s),
-                    inorder_goodput_mbps=_ratio(row[:, column("inorder_bytes")].sum() * 8e-6, active_s),
+                    arrived_mbps=_ratio(counted[:, column("arrived_bytes")].sum() * 8e-6, active_s),
+                    inorder_goodput_mbps=_ratio(counted[:, column("inorder_bytes")].sum() * 8e-6, active_s),
                     received_bytes=int(received),
                     rtt_mean_ms=mean_ms,
                     rtt_p95_ms=p95_ms,

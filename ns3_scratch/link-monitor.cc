@@ -63,6 +63,8 @@ LinkMonitor::LinkMonitor(Ptr<QueueDisc> queueDisc,
 void LinkMonitor::SetRate(double rateMbps)
 {
     Integrate();
+    m_earlierRates += m_rateMbps * (Simulator::Now() - m_rateSince).GetSeconds();
+    m_rateSince = Simulator::Now();
     m_rateMbps = rateMbps;
     m_device->SetDataRate(DataRate(static_cast<uint64_t>(rateMbps * m_framing * 1e6)));
 }
@@ -72,13 +74,24 @@ void LinkMonitor::CountDrop()
     ++m_drops;
 }
 
+double LinkMonitor::MeanRateMbps() const
+{
+    if (m_rateSince == m_stepStart)
+    {
+        return m_rateMbps;
+    }
+    const Time now = Simulator::Now();
+    const double sum = m_earlierRates + m_rateMbps * (now - m_rateSince).GetSeconds();
+    return sum / (now - m_stepStart).GetSeconds();
+}
+
 LinkRow LinkMonitor::GetRow()
 {
     Integrate();
     const double seconds = (Simulator::Now() - m_stepStart).GetSeconds();
     const auto per = [](double sum, double over) { return over > 0.0 ? sum / over : 0.0; };
     return {
-        .rate_mbps = m_rateMbps,
+        .rate_mbps = MeanRateMbps(),
         .utilisation = per(m_sendingSeconds, seconds),
         .queue_mean_packets = per(m_packetSeconds, seconds),
         .queue_max_packets = static_cast<double>(m_maxPackets),
@@ -94,7 +107,8 @@ LinkRow LinkMonitor::GetRow()
 void LinkMonitor::StartStep()
 {
     Integrate();
-    m_stepStart = Simulator::Now();
+    m_stepStart = m_rateSince = Simulator::Now();
+    m_earlierRates = 0.0;
     m_packetSeconds = m_delaySeconds = m_sendingSeconds = m_maxMs = 0.0;
     m_maxPackets = 0;
     m_drops = m_marks = m_randomLosses = 0;

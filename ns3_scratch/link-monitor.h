@@ -37,6 +37,7 @@ class LinkMonitor
   private:
     /// Adds the time since the last change, with the queue as recorded, to the averages.
     void Integrate();
+    double MeanRateMbps() const;
 
     ns3::Ptr<ns3::PointToPointNetDevice> m_device;
     double m_framing;
@@ -50,6 +51,8 @@ class LinkMonitor
 
     // What the current step has measured.
     ns3::Time m_stepStart;
+    ns3::Time m_rateSince;
+    double m_earlierRates = 0.0; // Mbit/s x s, before `m_rateSince`
     double m_packetSeconds = 0.0;
     double m_delaySeconds = 0.0; // queueing delay, integrated over time: s x s
     double m_sendingSeconds = 0.0;

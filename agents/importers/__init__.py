@@ -14,6 +14,8 @@ import numpy.typing as npt
 from bbrgym.agents.importers.foreign import ForeignModel
 from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Array
+from bbrgym.checks import check_keys
+from bbrgym.conf import ENVIRONMENT_GROUPS
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.files import DAMAGES, damage
 
@@ -26,7 +28,8 @@ def import_model(
     Args:
         path: a zip of Stable-Baselines3 or sb3-contrib, a file of `torch.save(agent.state_dict(), …)` as CleanRL writes
             it, or an ONNX model.
-        config: the environment that the model was trained in, as for `EpisodeSpec.from_config`. A model that
+        config: the environment that the model was trained in, as for `EpisodeSpec.from_config`; what is not given is
+            as in `bbrgym/Bottleneck-v1`. A model that
             `bbrgym export` wrote says itself what it observes, how its actions become gains and how long a step is.
         statistics: a file of `numpy.savez` with `mean` and `var` of the observations, and optionally `epsilon` (1e-8)
             and `clip` (10): what VecNormalize or Gymnasium's NormalizeObservation subtracted, divided by and clipped
@@ -42,8 +45,9 @@ def import_model(
     if not path.is_file():
         raise FileNotFoundError(f"there is no file '{path}' to import")
     try:
+        check_keys("config", config, ENVIRONMENT_GROUPS)
         model = _read(path)
-        spec = EpisodeSpec.from_config({**config, **model.settings})
+        spec = _spec(config, model)
         _check_observations(model, spec, statistics is not None)
         network = model.network
         if statistics is not None:
@@ -52,6 +56,22 @@ def import_model(
         return Agent(spec, network, {**model.training, **origin})
     except ValueError as error:
         raise ValueError(f"'{path}' cannot be imported: {error}") from error
+
+
+def _spec(config: Mapping[str, Any], model: ForeignModel) -> EpisodeSpec:
+    """Return what a model was trained in.
+
+    Raises:
+        ValueError: the configuration contradicts what the file says of itself.
+    """
+    given, default = (EpisodeSpec.from_config({"scenario": "default", **one}) for one in (config, {}))
+    spec = EpisodeSpec.from_config({"scenario": "default", **config, **model.settings})
+    for group in model.settings:
+        own, asked, usual = (one.policy_config()[group] for one in (spec, given, default))
+        for name, value in asked.items():
+            if value not in (own[name], usual[name]):
+                raise ValueError(f"its file says {group}.{name}={own[name]}, so it cannot be {value}")
+    return spec
 
 
 def _read(path: Path) -> ForeignModel:
@@ -138,6 +158,10 @@ def _read_statistics(path: Path, spec: EpisodeSpec, ignores_clipping: bool) -> t
     space = spec.observation.space
     shapes = {"mean": space.shape, "var": space.shape, "epsilon": (), "clip": ()}
     given = {"epsilon": np.array(1e-8), "clip": np.array(10.0), **given}
+    frame = (len(spec.observation.features),)
+    for name in ("mean", "var"):
+        if name in given and given[name].shape == frame:  # they were normalised before they were stacked
+            given[name] = np.tile(given[name], spec.observation.history)
     for name, shape in shapes.items():
         found = given.get(name)
         if found is None or found.shape != shape or found.dtype.kind not in "fiu" or not np.isfinite(found).all():

@@ -112,8 +112,8 @@ def read_shard(path: Path) -> tuple[Trajectories | Yardsticks, ShardFacts]:
         facts = _facts(path, table.schema.metadata)
         shard = _yardsticks(table, facts.names) if facts.kind == YARDSTICKS else _trajectories(table)
         return shard, facts
-    except FileNotFoundError:
-        raise
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"there is no shard '{path}': make it with `bbrgym atlas make`") from error
     except DAMAGES as error:
         raise ValueError(f"'{path}' is damaged: {damage(error)}") from error
 

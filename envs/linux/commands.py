@@ -76,6 +76,8 @@ def run_send(arguments: list[str]) -> int:
 def _send(options: argparse.Namespace, out: _Output) -> int:
     if options.rows is not None:
         require("a trace file", "pyarrow")
+        if options.rows.suffix != ".parquet":
+            raise ValueError(f"--rows: the file must end with .parquet, got '{options.rows}'")
         check_file("--rows", options.rows)
     file = options.algorithm if options.algorithm.endswith(".c") else None
     if file is None:

@@ -30,6 +30,8 @@ void Bottleneck::Reset(const Scenario& scenario, std::uint64_t seed, std::vector
 
 void Bottleneck::SetRate(Nanoseconds now, double rate_mbps) {
   Integrate(now);
+  earlier_rates_ += rate_mbps_ * static_cast<double>(now - rate_since_);
+  rate_since_ = now;
   rate_mbps_ = rate_mbps;
   ns_per_byte_ = 8e3 / rate_mbps;
   most_delay_ns_ = std::max(most_delay_ns_, static_cast<double>(waiting_bytes_) * ns_per_byte_);
@@ -128,7 +130,8 @@ void Bottleneck::RaiseMaxima() {
 
 void Bottleneck::StartStep(Nanoseconds now) {
   Integrate(now);
-  step_start_ = last_change_ = now;
+  step_start_ = last_change_ = rate_since_ = now;
+  earlier_rates_ = 0.0;
   packet_ns_ = delay_ns_ns_ = 0.0;
   sending_ns_ = 0;
   random_losses_ = 0;
@@ -137,11 +140,17 @@ void Bottleneck::StartStep(Nanoseconds now) {
   most_delay_ns_ = static_cast<double>(waiting_bytes_) * ns_per_byte_;
 }
 
+double Bottleneck::MeanRateMbps(Nanoseconds now) const {
+  if (rate_since_ == step_start_) return rate_mbps_;
+  const double sum = earlier_rates_ + rate_mbps_ * static_cast<double>(now - rate_since_);
+  return sum / static_cast<double>(now - step_start_);
+}
+
 LinkRow Bottleneck::GetRow(Nanoseconds now) {
   Integrate(now);
   const auto ns = static_cast<double>(now - step_start_);
   const auto per = [ns](double sum) { return ns > 0.0 ? sum / ns : 0.0; };
-  return {.rate_mbps = rate_mbps_,
+  return {.rate_mbps = MeanRateMbps(now),
           .utilisation = per(static_cast<double>(sending_ns_)),
           .queue_mean_packets = per(packet_ns_),
           .queue_max_packets = static_cast<double>(most_packets_),

@@ -47,6 +47,7 @@ class Bottleneck {
   void Integrate(Nanoseconds now);
   void StartSending(Nanoseconds now);
   void RaiseMaxima();
+  double MeanRateMbps(Nanoseconds now) const;
   std::int64_t WaitingPackets() const { return static_cast<std::int64_t>(queue_.size() - 1 + managed_packets_); }
   Nanoseconds TimeToSend(Bytes bytes) const {
     return static_cast<Nanoseconds>(static_cast<double>(bytes) * ns_per_byte_);
@@ -66,6 +67,8 @@ class Bottleneck {
   // Sums since the start of the step; times in ns.
   Nanoseconds step_start_ = 0;
   Nanoseconds last_change_ = 0;
+  Nanoseconds rate_since_ = 0;
+  double earlier_rates_ = 0.0;  // Mbit/s x ns, before `rate_since_`
   double packet_ns_ = 0.0;
   Nanoseconds sending_ns_ = 0;
   std::int64_t most_packets_ = 0;

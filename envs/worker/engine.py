@@ -163,7 +163,7 @@ class WorkerEngine(Engine):
         assert self._worker is not None
         self._worker.send(message)
 
-    def _receive(self, limit_s: float, doing: Callable[[], str], since: float, limit: str = "") -> bytes:
+    def _receive(self, limit_s: float, doing: Callable[[], str], since: float, limit: str = " (timeout_s)") -> bytes:
         assert self._worker is not None
         return self._worker.receive(limit_s, doing, since, limit)
 

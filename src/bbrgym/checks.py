@@ -149,6 +149,11 @@ def is_number(value: object) -> bool:
         return False
 
 
+def as_python(number: Any) -> Any:
+    """Return a number of NumPy as Python's; any other value as it is."""
+    return number.item() if hasattr(number, "dtype") else number
+
+
 class Bounds(TypedDict, total=False):
     """Bounds of a number."""
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from bbrgym.addresses import with_pages
 from bbrgym.baselines import registry
 from bbrgym.checks import check_integer, check_name, check_number, read_parameters
-from bbrgym.conf import choices
+from bbrgym.conf import ENVIRONMENT_GROUPS, choices
 from bbrgym.envs.engine import EngineError
 from bbrgym.files import check_file, check_folder, is_local, open_folder
 from bbrgym.hydra_task import Task, add_overrides, complete_with_hydra, run_explained, run_with_hydra
@@ -749,7 +749,7 @@ def _import(arguments: list[str]) -> int:
     with explaining("config", options.settings), initialize_config_module("bbrgym.conf", version_base="1.3"):
         composed = compose("config", options.settings)
         read_environment(composed)
-    config = {group: OmegaConf.to_container(composed[group], resolve=True) for group in _ENVIRONMENT_GROUPS}
+    config = {group: OmegaConf.to_container(composed[group], resolve=True) for group in ENVIRONMENT_GROUPS}
     agent = import_model(options.model, config, options.statistics, options.ignore_clipping)
     agent.save(folder)
     observation, action = agent.spec.observation, agent.spec.action
@@ -909,9 +909,12 @@ def _settings(command: Command, arguments: Sequence[str]) -> list[tuple[str, str
         from hydra import compose, initialize_config_module
         from omegaconf import OmegaConf
 
+        from bbrgym.overrides import store_papers
+
         config_name, *added = command.config
         pairs = ((one, *one.partition("=")[::2]) for one in arguments)
         chosen = [one for one, group, choice in pairs if group in command.groups and choice in choices(group)]
+        store_papers(chosen)
         with initialize_config_module("bbrgym.conf", version_base="1.3"):
             composed = compose(config_name, [*added, *chosen])
     rows = []
@@ -929,8 +932,7 @@ def _settings(command: Command, arguments: Sequence[str]) -> list[tuple[str, str
 BENCHMARKS = Path("runs/benchmark")
 """The folder of all benchmarks."""
 
-_ENVIRONMENT_GROUPS = ("scenario", "observation", "action", "reward", "env", "engine")
-_TRAINING_GROUPS = (*_ENVIRONMENT_GROUPS, "agent", "train", "curriculum")
+_TRAINING_GROUPS = (*ENVIRONMENT_GROUPS, "agent", "train", "curriculum")
 
 COMMANDS: dict[str, Command] = {
     "simulate": Command(
@@ -1156,7 +1158,7 @@ COMMANDS: dict[str, Command] = {
         "train for a few minutes, then benchmark the agent: the whole project in one command",
         _demo,
         "The same as `bbrgym train experiment=demo` and `bbrgym benchmark experiment=demo benchmark.agent=…`.",
-        groups=(*_ENVIRONMENT_GROUPS, "agent", "tracking"),
+        groups=(*ENVIRONMENT_GROUPS, "agent", "tracking"),
         settings=(
             "train.max_minutes={} time limit of the training",
             "benchmark.competitors=[bbr,cubic] all, and backlog, by default",

@@ -55,6 +55,9 @@ def _call_hydra(command_line: list[str], config_name: str, task: Callable[[DictC
     """Call Hydra with a command line, which it reads from sys.argv; it raises its errors instead of printing them."""
     import hydra
 
+    from bbrgym.overrides import store_papers
+
+    store_papers(command_line)
     arguments, full_error = sys.argv, os.environ.get(_RAISE)
     sys.argv, os.environ[_RAISE] = command_line, "1"
     try:

@@ -128,6 +128,16 @@ def ending_in_order() -> Iterator[None]:
 
 
 @contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the process in the block at once, in which somebody else's C code may never return."""
+    with _restoring_handlers() as numbers:
+        for number in numbers:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        yield
+
+
+@contextmanager
 def keeping_handlers() -> Iterator[None]:
     """Restore the signal handlers after the block: `ray.init` installs its own, which abort the process.
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
+from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException, MissingConfigException
@@ -18,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from bbrgym.checks import check_name, close_name
 from bbrgym.conf import choices, defaults, groups
 from bbrgym.envs.distribution import KINDS
+from bbrgym.envs.named import named_scenario, scenario_names
 from bbrgym.envs.scenario import Flow
 
 
@@ -56,6 +58,16 @@ def read_values(overrides: Sequence[str]) -> dict[str, Any]:
     config = OmegaConf.create({one.key_or_group: one.value() for one in parsed})
     read_environment(config)
     return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+
+
+def store_papers(words: Iterable[str]) -> None:
+    """Give Hydra the scenarios of papers that a command line names, which have no files of their own."""
+    given = list(words)
+    for name in scenario_names():
+        group, _, paper = name.rpartition("/")
+        if group and any(name in word for word in given):
+            scenario = named_scenario(name)
+            ConfigStore.instance().store(paper, scenario, group=f"scenario/{group}", package="scenario")
 
 
 def read_environment(config: Container) -> None:
@@ -237,7 +249,8 @@ def _unknown_key(key: str, root: DictConfig, config_name: str, arguments: Sequen
         if not wanted and not place and (close := close_name(part, known)):
             wanted = [close]
         hint = f" (did you mean {' or '.join(wanted)}?)" if wanted else ""
-        adding = "" if wanted else f"; to add a key that is not in its file: +{argument}"
+        is_fixed = not place and config_name == "evaluate"  # the rest is the agent's
+        adding = "" if wanted or is_fixed else f"; to add a key that is not in its file: +{argument}"
         where = f" in {place}" if place else ""
         return f"unknown key {part!r}{where}{hint}; known: {', '.join(dict.fromkeys(known)) or 'none'}{adding}"
     return _replacing(key, arguments)

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from bbrgym.envs.scenario import DRIVER, Flow, Scenario
 from bbrgym.envs.trace import Summary, Trace, simulate
 from bbrgym.extras import optional
 from bbrgym.files import check_file, write_json
+from bbrgym.interruption import ending_at_once
 from bbrgym.layout import columns, wrap
 from bbrgym.options import OptionParser
 from bbrgym.output import tell
@@ -95,7 +97,8 @@ def run_simulate(arguments: list[str]) -> int:
     if options.plot is not None:
         with optional("--plot"):
             from bbrgym.benchmark.plots import over_time
-    with announcing(f"the engine {options.engine}"):
+    has_file = any(flow.algorithm == registry.FILE for flow in scenario.flows)
+    with announcing(f"the engine {options.engine}"), ending_at_once() if has_file else nullcontext():
         trace = simulate(scenario, engine=options.engine, seed=options.seed, step_ms=options.step)
     summary = trace.summary(after_s=options.after)
     lines = [*wrap(_sentence(trace, options.after)), "", *table(summary, names), "", *wrap(link_text(summary))]
@@ -210,13 +213,13 @@ def _sentence(trace: Trace, after_s: float) -> str:
 
 def table(summary: Summary, names: Sequence[str]) -> list[str]:
     """Return the flows in lines that fit 80 columns."""
-    total = math.fsum(one.throughput_mbps for one in summary.flows if not math.isnan(one.throughput_mbps))
+    total = sum(flow.received_bytes for flow in summary.flows)
     rows: list[tuple[str, ...]] = [
         ("flow", "base RTT", "throughput", "share", "mean RTT", "loss"),
         ("", "ms", "Mbit/s", "%", "ms", "%"),
     ]
     for name, flow in zip(names, summary.flows, strict=True):
-        share = 100 * flow.throughput_mbps / total if total else math.nan
+        share = 100 * flow.received_bytes / total if total else math.nan
         cells = (flow.rtt_ms, flow.throughput_mbps, share, flow.rtt_mean_ms)
         rows.append((_short(name), *(_digits(cell) for cell in cells), _digits(100 * flow.loss_rate)))
     return columns(rows)

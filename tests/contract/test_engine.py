@@ -152,13 +152,25 @@ def test_the_rate_changes_when_the_schedule_says(engine: Engine) -> None:
     )
     assert engine.reset(scenario, 1).link_row()["rate_mbps"] == 5
     trace = simulate(scenario, engine, step_ms=500)
-    assert link_column(trace, "rate_mbps").tolist() == [5] * 3 + [20] * 4 + [2] * 5  # at the end of a step
+    assert link_column(trace, "rate_mbps").tolist() == [5] * 4 + [20] * 4 + [2] * 4
     arrived_mbps = flow_column(trace, "arrived_bytes")[:, 0] * 8e-6 / 0.5
     for first, rate in ((1, 5), (5, 20), (9, 2)):
         of_rate = slice(first, first + 3)
         assert arrived_mbps[of_rate].max() <= rate
         assert arrived_mbps[of_rate].mean() == pytest.approx(rate / 1.04, rel=0.05)
         assert flow_column(trace, "throughput_mbps")[of_rate, 0].mean() == pytest.approx(rate / 1.04, rel=0.05)
+
+
+@simulated
+def test_the_rate_of_a_step_is_its_mean_rate(engine: Engine) -> None:
+    """A change at the end of a step is of the next one, so that a summary does not depend on the length of steps."""
+    changes = ((0.15, 8.0), (0.3, 2.0), (0.4, 20.0), (0.52, 5.0))
+    scenario = Scenario(rate_mbps=4, duration_s=0.6, rate_schedule=changes, flows=(Flow("cubic", rtt_ms=20),))
+    engine.reset(scenario, 1)
+    rates = [engine.step(100.0).link_row()["rate_mbps"] for _ in range(6)]
+    assert rates == pytest.approx([4.0, 6.0, 8.0, 2.0, 20.0, 8.0])
+    coarse, fine = (simulate(scenario, engine, seed=1, step_ms=step_ms).summary().link for step_ms in (100.0, 1.0))
+    assert coarse.rate_mbps == pytest.approx(fine.rate_mbps) == pytest.approx(8.0)
 
 
 def test_a_step_longer_than_the_scenario_ends_with_it(engine: Engine) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -198,9 +199,10 @@ class TestBottleneckEnv:
     def test_a_bad_action_changes_nothing(self) -> None:
         env = make()
         env.reset(seed=1)
-        for bad in ([np.nan, 0.0], [0.0], "x"):
-            with pytest.raises(ValueError, match=r"actions must be numbers|convert"):
-                env.unwrapped.step(np.array(bad))
+        bad: list[Any] = [[np.nan, 0.0], np.array([np.nan, 0.0]), [0.0], 0.5, "x", ["a", "b"], {}, None]
+        for action in bad:
+            with pytest.raises(ValueError, match=rf"^action must be two numbers .*got {re.escape(repr(action))}"):
+                env.unwrapped.step(action)
         assert env.step(ZERO)[4]["time_s"] == pytest.approx(0.1)
 
     @pytest.mark.parametrize(
@@ -344,6 +346,16 @@ class TestStableBaselines3:
             SharedPolicyVecEnv(EpisodeSpec(PAIR, engine=FakeEngine), 0)
         with pytest.raises(ValueError, match="must be numbers of shape"):
             vec.step(np.full((2, 2), np.nan))
+        with pytest.raises(ValueError, match=r"spec must be an EpisodeSpec, .*got 'duel'"):
+            SharedPolicyVecEnv("duel", 2)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("ask", [lambda vec: vec.set_options({"speed": 1}), lambda vec: vec.seed(-1)])
+    def test_options_and_seeds_are_for_one_reset_also_if_it_fails(self, ask: Callable[[Any], object]) -> None:
+        vec = SharedPolicyVecEnv(EpisodeSpec(PAIR, engine=FakeEngine))
+        ask(vec)
+        with pytest.raises((ValueError, gymnasium.error.Error)):
+            vec.reset()
+        assert len(vec.reset()) == 2
 
 
 class TestSpec:

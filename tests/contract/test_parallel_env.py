@@ -341,6 +341,22 @@ class TestUse:
         for scenario, message in bad:
             with pytest.raises(ValueError, match=message):
                 env.reset(options={"scenario": scenario})
+        with pytest.raises(ValueError, match="options must be a mapping, got 3"):
+            env.reset(options=3)  # type: ignore[arg-type]
+        with pytest.warns(UserWarning, match="'speed' is ignored") as warned:
+            env.reset(options={"speed": 3})
+        assert warned[0].filename == __file__
+        with pytest.raises(ValueError, match=r"spec must be an EpisodeSpec, .*got 'pair'"):
+            BottleneckParallelEnv("pair")  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("mode", ["rgb_array", "ansi"])
+    def test_what_was_drawn_last_stays_after_the_end(self, mode: str) -> None:
+        env = make(PAIR, render_mode=mode)
+        env.reset(seed=1)
+        env.step(act(env))
+        drawn = env.render()
+        env.close()
+        np.testing.assert_array_equal(env.render(), drawn)
 
     def test_actions_are_those_of_the_agents(self) -> None:
         env = make(PAIR)
@@ -352,6 +368,9 @@ class TestUse:
             ({"flow_0": zero}, r"\['flow_0', 'flow_2'\], got \['flow_0'\]"),
             ({"flow_0": zero, "flow_1": zero, "flow_2": zero}, "got .*flow_1"),
             ({"flow_0": np.array([np.nan, 0.0]), "flow_2": zero}, r"actions\['flow_0'\] must be two numbers"),
+            ({"flow_0": "a", "flow_2": zero}, r"actions\['flow_0'\] must be two numbers .*got 'a'"),
+            (None, "actions must be a mapping .*got None"),
+            ([zero, zero], "actions must be a mapping"),
         ]:
             with pytest.raises(ValueError, match=message):
                 env.step(actions)

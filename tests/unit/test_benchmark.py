@@ -418,6 +418,7 @@ BBR = {"algorithm": "bbr"}
             "called 'a/b/c'",
         ),
         ({"competitors": "all - bbr9"}, "unknown competitor 'bbr9'"),
+        ({"competitors": []}, "needs competitors: benchmark.competitors="),
         ({"competitors": ["all stock"]}, "got 'all stock'"),
         ({"competitors": ["bbr-stock"], "engine": "native"}, "has no algorithm 'bbr-stock'"),
         ({"competitors": [{"algorithm": "bbr", "agent": "x"}]}, "either an algorithm or an agent"),

@@ -454,6 +454,8 @@ class TestDistribution:
             ({"flows": [{"algorithm": {"choice": ["agent", "bbr"]}}]}, "number of agent flows, got 0 or 1"),
             ({"flows": {"choice": [[{"algorithm": "agent"}], [{}]]}}, "number of agent flows, got 0 or 1"),
             ([1], "a mapping of its fields"),
+            ({"rate_mbps": {"unifrm": [1, 2]}}, r"rate_mbps: unknown kind of draw 'unifrm' \(did you mean 'uniform'"),
+            ({"flows": [{"rtt_ms": {"normal": [5, 1]}}]}, r"flows\.0\.rtt_ms: unknown kind of draw 'normal'"),
         ],
     )
     def test_bad_entries_are_refused_by_name(self, bad: Any, message: str) -> None:

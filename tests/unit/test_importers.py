@@ -370,8 +370,13 @@ def test_statistics_of_a_normalisation_are_folded_into_the_weights(tmp_path: Pat
     with pytest.raises(ValueError, match=r"clipped to 10, and log_rtt_ratio"):
         import_model(tmp_path / "x.pt", CONFIG, statistics)
     import_model(tmp_path / "x.pt", CONFIG, statistics, ignores_clipping=True)
+
+    np.savez(statistics, mean=np.tile(mean[:3], 2), var=var, clip=1e9)
+    whole = import_model(tmp_path / "x.pt", CONFIG, statistics)
+    np.savez(statistics, mean=mean[:3], var=var[:3], clip=1e9)  # of a frame, before two were stacked
+    assert import_model(tmp_path / "x.pt", CONFIG, statistics).content_hash == whole.content_hash
     for bad, message in (
-        ({"mean": mean[:3], "var": var}, r"'mean' of shape \(6,\), got shape \(3,\)"),
+        ({"mean": mean[:2], "var": var}, r"'mean' of shape \(6,\), got shape \(2,\)"),
         ({"mean": mean, "var": np.where(var > 0, np.nan, 0)}, r"'var' of shape \(6,\), got \[nan nan"),
     ):
         np.savez(statistics, **bad)
@@ -414,6 +419,11 @@ def test_what_export_wrote_comes_back_as_it_was(name: str, tmp_path: Path) -> No
     assert back.content_hash == agent.content_hash
     assert {"algorithm": "ppo", "seed": 3}.items() < back.training.items()
     assert back.spec.step_ms == agent.spec.step_ms
+    assert import_model(tmp_path / "x.onnx", {}).content_hash == agent.content_hash
+    with pytest.raises(ValueError, match=r"its file says env\.step_ms=.*, so it cannot be 33"):
+        import_model(tmp_path / "x.onnx", {"env": {"step_ms": 33.0}})
+    with pytest.raises(ValueError, match=r"unknown key 'observatoin' \(did you mean 'observation'\?\)"):
+        import_model(tmp_path / "x.onnx", {"observatoin": {"history": 3}})
 
 
 def onnx_file(

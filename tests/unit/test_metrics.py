@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -82,6 +82,33 @@ def test_convergence_time(throughputs: list[list[float]], flows: tuple[Flow, ...
     assert convergence_time(trace_of(throughputs, flows)) == pytest.approx(expected_s, nan_ok=True)
 
 
+def test_a_summary_begins_within_the_run() -> None:
+    trace = trace_of([[5, 5, 5, 5]], (Flow(),), step_ms=1000)
+    assert trace.summary(after_s=3.0).link.duration_s == 1.0
+    bad: list[tuple[Any, str]] = [(3.5, r"in \[0, 3\], .*got 3\.5"), (-1, "got -1"), ("1", "a finite number, got '1'")]
+    for after_s, text in bad:
+        with pytest.raises(ValueError, match=f"after_s must be .*{text}"):
+            trace.summary(after_s=after_s)
+
+
+def test_a_flow_that_has_stopped_has_no_more_throughput_than_its_link() -> None:
+    """What waits in the queue then still arrives, but is not of its time."""
+    flows = (Flow("cubic", stop_s=3.0), Flow("cubic", start_s=1.0, stop_s=3.0))
+    trace = simulate(Scenario(rate_mbps=2, buffer_packets=1000, duration_s=10, flows=flows))
+    for after_s in (0.0, 2.0, 2.9, 3.0):
+        found = [flow.throughput_mbps for flow in trace.summary(after_s=after_s).flows]
+        assert np.nansum(found) < 2.0
+    assert math.isnan(trace.summary(after_s=3.0).flows[0].throughput_mbps)
+    assert trace.summary(after_s=3.0).flows[0].received_bytes > 100_000
+
+
+def test_traces_are_equal_if_their_trajectories_are() -> None:
+    trace, same, other = (trace_of([[5, last]], (Flow(),)) for last in (5, 5, 4))
+    assert trace == same
+    assert trace != other
+    assert len({trace, same, other}) == 2
+
+
 def test_equilibrium_compares_the_two_halves_from_the_newcomers_start() -> None:
     flows = (Flow(), Flow(), Flow(start_s=10.0), Flow(start_s=11.0))
     # Windows of 5 s from 10 s on: 18 to 2, 18 to 2 again, and 10 to 10, however unequal within a half.
@@ -107,7 +134,7 @@ def test_measure_has_one_row_per_flow_that_agrees_with_the_summary() -> None:
         assert set(row) == set(metrics.MEASURED) - {*metrics.COMPLETION}
         assert set(metrics.RUN_COLUMNS) - {*metrics.COMPLETION} <= set(row)
     assert sum(row["share"] for row in rows) == pytest.approx(1.0)
-    with pytest.raises(ValueError, match="after_s must be < 8"):
+    with pytest.raises(ValueError, match=r"after_s must be in \[0, 7\.9\]"):
         measure(trace, after_s=8.0)
 
 

@@ -58,7 +58,7 @@ def worker_pid(engine: Ns3Engine) -> int:
     ("fault", "message"),
     [
         ("crash@2", r"killed by SIGABRT while simulating from 0.001 s on; it last printed:\n.*BBRGYM_FAULT"),
-        ("hang@2", r"did not answer for 0.3\d* s while simulating from 0.001 s on"),
+        ("hang@2", r"did not answer for 0.3\d* s \(timeout_s\) while simulating from 0.001 s on"),
         ("garbage@2", "the worker sent 7 bytes that are no valid EnvStateMsg"),
     ],
 )
@@ -185,7 +185,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ns3Engine]
     ("seed", "message"),
     [
         (13, "ns-3 refuses the scenario: no episode 13"),
-        (15, r"did not answer for 0.3 s while beginning the episode; .*\nx{100}\nx{100}"),
+        (15, r"did not answer for 0.3 s \(timeout_s\) while beginning the episode; .*\nx{100}\nx{100}"),
         (1, r"7 numbers instead of .*_ns3\.py is of another version"),
     ],
     ids=["refused", "endless printing", "another version"],

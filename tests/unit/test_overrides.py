@@ -9,7 +9,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from bbrgym.conf import defaults
-from bbrgym.overrides import command, explaining, read_environment, read_values
+from bbrgym.envs.named import named_scenario
+from bbrgym.overrides import command, explaining, read_environment, read_values, store_papers
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,17 @@ def test_a_mistaken_key_or_choice_is_answered_with_the_right_one() -> None:
     known = explained("agent_pth=x", name="evaluate").partition("known: ")[2].split(", ")
     assert {"agent_path", "scenario", "engine"} <= set(known)
     assert "agent" not in known
+    assert "+" not in explained("observation.history=3", name="evaluate")
+    papers = explained("scenario=paper/acx")
+    assert "(did you mean 'paper/acw'?)" in papers
+    assert "fields" not in papers
+
+
+@pytest.mark.usefixtures("_composing")
+def test_a_paper_is_a_scenario_as_in_python() -> None:
+    store_papers(["scenario=paper/acw"])
+    composed = OmegaConf.to_container(compose("config", ["scenario=paper/acw"]).scenario, resolve=True)
+    assert composed == named_scenario("paper/acw")
 
 
 @pytest.mark.usefixtures("_composing")

@@ -100,8 +100,6 @@ class WasmBatch:
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
-        self.flows: dict[int, Any] = {}
-        self.link: dict[int, Any] = {}
 
     def begin_resets(
         self, indices: Sequence[int], scenarios: Sequence[Scenario], seeds: Sequence[int], steps_ms: Sequence[float]
@@ -109,10 +107,14 @@ class WasmBatch:
         runs = zip(scenarios, seeds, steps_ms, strict=True)
         self._runs = [list(self._engine.run(plain_of(scenario), *rest)) for scenario, *rest in runs]
         self.is_over = np.zeros(len(indices), bool)
+        most = max(len(scenario.flows) for scenario in scenarios)
+        self.flows = np.zeros((len(indices), most, len(FLOW_COLUMNS)))
+        self.link = np.zeros((len(indices), len(LINK_COLUMNS)))
 
     def begin_steps(self, indices: Sequence[int]) -> None:
         for index in indices:
-            _, self.flows[index], self.link[index] = self._runs[index].pop(0)
+            _, flows, self.link[index] = self._runs[index].pop(0)
+            self.flows[index, : len(flows)] = flows
             self.is_over[index] = not self._runs[index]
 
     def finish(self) -> dict[int, Exception]:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import write_fields
 from random_scenarios import random_scenario
@@ -19,6 +20,7 @@ from random_scenarios import random_scenario
 from bbrgym import Flow, Scenario, _testing, simulate
 from bbrgym.envs import scenario as scenario_module
 from bbrgym.envs.action import Action
+from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.fields import FLOW_FIELDS, SCENARIO_FIELDS, Field, check_is_of_list
 from bbrgym.envs.observation import Observation
@@ -120,6 +122,15 @@ def test_the_buffer_in_packets():
     assert Scenario(rate_mbps=100, flows=(Flow(rtt_ms=50),)).queue_packets == 625
     assert Scenario(buffer_packets=7).queue_packets == 7
     assert Scenario(rate_mbps=0.01, buffer_bdp=0.1).queue_packets == 1
+
+
+def test_numbers_of_numpy_are_kept_as_pythons():
+    flow = Flow("bbr", rtt_ms=np.float32(20), parameters={"cwnd_gain": np.float32(2)})
+    scenario = Scenario(rate_mbps=np.float64(10), duration_s=np.int64(3), buffer_packets=np.int32(9), flows=(flow,))
+    assert json.loads(json.dumps(scenario.to_dict())) == scenario.to_dict()
+    drawn = Distribution.from_dict({"rate_mbps": {"uniform": np.array([1, 2])}, "flows": [{"algorithm": "agent"}]})
+    assert json.loads(json.dumps(drawn.to_dict())) == drawn.to_dict()
+    assert Action(cwnd_gain=(np.float32(1.5), np.int64(4))) == Action(cwnd_gain=(1.5, 4.0))
 
 
 def test_the_same_algorithm_on_every_flow():

@@ -434,7 +434,7 @@ def test_details_say_for_each_scenario_what_is_lacking_or_what_failed(tmp_path: 
         ("NaN", "chose window nan"),
         ("fork bomb", "made a system call"),
         ("mine:bad", "the callable chose None at 0 s: it must be the pair"),
-        ("mine:late", "s: cwnd_packets must be a finite number >= 0, got nan"),
+        ("mine:late", "s: cwnd_packets must be a finite number > 0, got nan"),
     ):
         what = write_hostile(tmp_path, HOSTILE[kind]) if kind in HOSTILE else kind
         found = bbrgym.score(what, scenarios=3, details=True)

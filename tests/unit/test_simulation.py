@@ -1,10 +1,15 @@
 """`bbrgym simulate`, and a trace in words."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile import write_hostile
+from waiting import wait_for
 
 from bbrgym import Flow, Scenario, Trace, simulate
 from bbrgym.baselines.policy_file import REFERENCE
@@ -135,3 +140,18 @@ def test_a_trace_in_words() -> None:
     assert len(lines) == 12
     assert "<td>cubic</td>" in trace._repr_html_()
     assert "flaw: late" in repr(Trace(**{**vars(trace), "flaw": "late"}))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_file_that_never_returns_can_be_interrupted(number: signal.Signals) -> None:
+    loops = 'close(open("began", O_CREAT | O_WRONLY, 0600)); for (;;) (void)*(volatile int *)state;'
+    path = write_hostile(Path(), loops)
+    command = [sys.executable, "-c", "import sys; from bbrgym.cli import main; sys.exit(main())", "simulate", path]
+    process = subprocess.Popen(command)
+    try:
+        wait_for(lambda: Path("began").exists())
+        process.send_signal(number)
+        assert process.wait(60) == -number
+    finally:
+        process.kill()
+        process.wait()

@@ -162,6 +162,7 @@ def test_jobs_end_with_their_sweep(ending: signal.Signals) -> None:
         (["hydra/launcher=local", "hydra.launcher.timeout_s=-1"], "timeout_s must be"),
         (["hydra/sweeper=optuna"], "the search space is empty"),
         (["hydra/sweeper=optuna", "seed=range(1,1)"], "seed=range(1,1) has no values"),
+        (["hydra/sweeper=optuna", "agent.gamma=interval(0.9,0.5)"], "agent.gamma=interval(0.9,0.5): "),
         (["hydra/sweeper=variants"], "hydra.sweeper.variants is empty"),
         (["agent=glob(x*)"], "agent=glob(x*) matches none of cma, distil, ppo, sac"),
         (

@@ -122,6 +122,16 @@ def test_two_columns_are_named_and_the_folder_says_which(tmp_path: Path) -> None
     assert file.scenario.rate_schedule == ((0.0, 5.0), (1.0, 6.0))
 
 
+@pytest.mark.parametrize(("text", "kind"), [("time_s,rate_mbps", "rate"), ("time_s,rtt_ms", "RTT")])
+def test_a_file_that_begins_later_begins_with_its_first_sample(text: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "late.csv").write_text(f"{text}\n30,40\n50,7\n")
+    (file,) = read_folder(tmp_path, {"duration_s": 40})
+    assert file.scenario is not None
+    schedule = file.scenario.rate_schedule if kind == "rate" else file.scenario.flows[0].rtt_schedule
+    assert schedule == ((0.0, 40.0), (20.0, 7.0))
+    assert (file.scenario.rate_mbps if kind == "rate" else file.scenario.flows[0].rtt_ms) == 23.5
+
+
 def test_a_benchmark_leaves_out_bad_files_and_names_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     traces = {"folder": str(folder(tmp_path)), "scenario": TEMPLATE}
     with caplog.at_level(logging.WARNING):

@@ -36,7 +36,7 @@ from bbrgym.agents.callbacks import EVALUATION_SEED
 from bbrgym.agents.mlflow_store import LONGEST_NAME, store_name, store_uri, ui_page
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.provenance import run_name
-from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics
+from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics, read_run
 from bbrgym.agents.train import train
 from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.benchmark.run import run_benchmark
@@ -456,6 +456,8 @@ def test_a_resumed_run_is_one_run(root: Path) -> None:
         file.write('{"run_id": "cut off in the mid')
     with start(root, params={"seed": 8}, resume=True) as second:
         second.log_metrics({"x": 2.0}, 2)
+    tags = read_run(second.directory)["tags"]
+    assert tags.items() <= client(root).get_run(first.run_id).data.tags.items()
     assert second.run_id == first.run_id
     assert [line["step"] for line in read_metrics(first.directory)] == [1, 2]
     assert client(root).get_run(first.run_id).info.status == "FINISHED"

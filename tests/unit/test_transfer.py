@@ -271,6 +271,7 @@ def test_an_error_within_the_flow_is_a_document_with_what_there_is(
         (["::1:5201"], "give the receiver as HOST:PORT"),
         (["a..b:5201"], "cannot send to 'a..b'"),
         (["127.0.0.1:1", "--seconds", "0"], "seconds must be"),
+        (["127.0.0.1:1", "--rows", "rows.csv"], "--rows: the file must end with .parquet, got 'rows.csv'"),
     ],
 )
 def test_errors_say_what_is_wrong(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

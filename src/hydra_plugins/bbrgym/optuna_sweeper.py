@@ -363,4 +363,7 @@ def _distribution(override: Override) -> BaseDistribution:
         raise HydraException(f"{override.input_line}: Optuna supports interval(…), range(…), choice(…) and lists")
     are_integers = isinstance(low, int) and isinstance(high, int)
     kind: Callable[..., BaseDistribution] = IntDistribution if are_integers else FloatDistribution
-    return kind(low, high, **more)
+    try:
+        return kind(low, high, **more)
+    except ValueError as error:
+        raise HydraException(f"{override.input_line}: {error}") from error
