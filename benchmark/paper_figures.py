@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from bbrgym.benchmark.claims import Claim
-from bbrgym.benchmark.paper_verdicts import Verdicts
+from bbrgym.benchmark.paper_verdicts import PaperVerdicts
 from bbrgym.benchmark.plots import LABELS
 from bbrgym.benchmark.published import AXES, PaperFigure, PublishedComparison, numbers_of
 from bbrgym.benchmark.statistics import number_text
@@ -338,7 +338,7 @@ def comparison_figure(rows: Sequence[PublishedComparison]) -> Figure:
                 axes.plot([number, row.value], [place, place], color=OTHERS.colour, linewidth=1.4, zorder=1)
                 axes.plot(row.value, place, "o", color=marks[str(row.claim.competitor)].colour)
             signs.draw(axes, row.claim, place, "#111111", is_across=True)
-            verdicts = Verdicts.of(row)
+            verdicts = PaperVerdicts.of(row)
             for text, right in zip((verdicts.order, verdicts.value), VERDICT_COLUMNS, strict=True):
                 colour = VERDICT_COLOURS.get(text, "#444444")
                 _beside(axes, text.removesuffix(" pairs"), place, right, color=colour)

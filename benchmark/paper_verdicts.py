@@ -17,7 +17,7 @@ MEANING: Final = (
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class PaperVerdicts:
     """Two verdicts on a published entry: `yes`, `no`, `5 of 6 pairs`, `unclear`, or `-` where there is none.
 
     Attributes:
@@ -29,7 +29,7 @@ class Verdicts:
     value: str
 
     @classmethod
-    def of(cls, row: PublishedComparison) -> Verdicts:
+    def of(cls, row: PublishedComparison) -> PaperVerdicts:
         """Return the verdicts on a row of `compare`."""
         if row.claim.order:
             return cls(order=row.agreement, value="-")

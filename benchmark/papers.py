@@ -18,7 +18,7 @@ from rich.console import Console
 
 from bbrgym import conf
 from bbrgym.benchmark.experiments import compose_experiment, fit_to_engine
-from bbrgym.benchmark.paper_verdicts import MEANING, Verdicts
+from bbrgym.benchmark.paper_verdicts import MEANING, PaperVerdicts
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.published import Paper, PublishedComparison, compare, load_paper
 from bbrgym.benchmark.run import run_benchmark
@@ -205,7 +205,7 @@ def run_figure(experiment: PaperExperiment, root: Path, console: Console) -> int
 
 def print_comparison(rows: Sequence[PublishedComparison], console: Console) -> None:
     """Print what was published and measured, with two verdicts on each entry and their counts."""
-    verdicts = [Verdicts.of(row) for row in rows]
+    verdicts = [PaperVerdicts.of(row) for row in rows]
     table = [
         [short_what(row), row.published, row.measured, verdict.order.removesuffix(" pairs"), verdict.value]
         for row, verdict in zip(rows, verdicts, strict=True)

@@ -65,7 +65,7 @@ def number_text(value: float, form: str = "", beside: Sequence[float] = ()) -> s
     Args:
         value: the number.
         form: a format specification, as `.1f`, `.2%` or `+.3f`. Empty is three significant digits without an exponent,
-            or two if it is below 0.01.
+            or two if it is below 0.01, with an exponent below 0.0001.
         beside: thresholds that readers compare it with. The number has as many more digits as it takes to see on which
             side of them it is.
     """
@@ -81,9 +81,11 @@ def number_text(value: float, form: str = "", beside: Sequence[float] = ()) -> s
 
 def _text(value: float, form: str, more: int = 0) -> str:
     """Return a number with more digits than `number_text` gives it by itself."""
+    if math.isinf(value):
+        return str(value)
     if form:
         return format(value, re.sub(r"\.(\d+)", lambda digits: f".{int(digits[1]) + more}", form))
-    size = abs(value)
+    size = abs(float(f"{value:.3g}"))  # 9.999 is 10.0
     if 0 < size < 0.01:
         return f"{value:.{2 + more}g}"
     return f"{value:.{(max(0, 2 - math.floor(math.log10(size))) if size else 2) + more}f}"

@@ -19,7 +19,7 @@ import pandas as pd
 
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.paper_figures import paper_figure
-from bbrgym.benchmark.paper_verdicts import MEANING, Verdicts
+from bbrgym.benchmark.paper_verdicts import MEANING, PaperVerdicts
 from bbrgym.benchmark.papers import PaperExperiment, figures, page_of
 from bbrgym.benchmark.plan import Benchmark, Run
 from bbrgym.benchmark.published import AXES, VERDICTS, Paper, PublishedComparison, compare
@@ -160,7 +160,7 @@ class Entry:
     @classmethod
     def of(cls, row: PublishedComparison) -> Entry:
         """Return the entry of a comparison."""
-        verdicts = Verdicts.of(row)
+        verdicts = PaperVerdicts.of(row)
         return cls(
             what=page.cell(row.what),
             published=page.cell(row.published + (f" (“{row.claim.wording}”)" if row.claim.wording else "")),

@@ -11,7 +11,7 @@ from matplotlib.image import imread
 
 from bbrgym.benchmark.claims import Claim
 from bbrgym.benchmark.paper_figures import comparison_figure
-from bbrgym.benchmark.paper_verdicts import Verdicts, value_verdict
+from bbrgym.benchmark.paper_verdicts import PaperVerdicts, value_verdict
 from bbrgym.benchmark.papers import ENGINES, PaperExperiment, figures, page_of
 from bbrgym.benchmark.published import PublishedComparison
 from bbrgym.benchmark.results import load_benchmark
@@ -132,15 +132,15 @@ NUMBER = Claim("link_jain", ("s",), "bbr", value=0.9)
 @pytest.mark.parametrize(
     ("claim", "value", "agreement", "expected"),
     [
-        (NUMBER, 0.95, "1 of 2 pairs", Verdicts("1 of 2 pairs", "yes")),
-        (NUMBER, 0.5, "yes", Verdicts("yes", "no")),
-        (NUMBER, math.nan, "-", Verdicts("-", "-")),
-        (Claim("link_jain", ("s",), "bbr", at_least=0.9), 0.95, "unclear", Verdicts("-", "unclear")),
-        (Claim("link_jain", ("s",), order=("bbr", "bbq")), math.nan, "no", Verdicts("no", "-")),
+        (NUMBER, 0.95, "1 of 2 pairs", PaperVerdicts("1 of 2 pairs", "yes")),
+        (NUMBER, 0.5, "yes", PaperVerdicts("yes", "no")),
+        (NUMBER, math.nan, "-", PaperVerdicts("-", "-")),
+        (Claim("link_jain", ("s",), "bbr", at_least=0.9), 0.95, "unclear", PaperVerdicts("-", "unclear")),
+        (Claim("link_jain", ("s",), order=("bbr", "bbq")), math.nan, "no", PaperVerdicts("no", "-")),
     ],
 )
-def test_order_and_value_are_two_verdicts(claim: Claim, value: float, agreement: str, expected: Verdicts) -> None:
-    assert Verdicts.of(row(claim, value, agreement)) == expected
+def test_order_and_value_are_two_verdicts(claim: Claim, value: float, agreement: str, expected: PaperVerdicts) -> None:
+    assert PaperVerdicts.of(row(claim, value, agreement)) == expected
 
 
 def test_a_published_zero_has_no_ratio_but_can_be_met() -> None:

@@ -126,3 +126,11 @@ def test_a_verdict_can_be_checked_by_what_is_written_beside_it(measured: Estimat
     assert judgement.verdict == verdict
     assert f"{judgement.text}, needed {criterion.needed}" == text
     assert Claim("link_utilisation", at_least=0.99996, because="a test").needed == ">= 99.996%"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(9.999, "10.0"), (99.96, "100"), (123456, "123456"), (0.0123, "0.0123"), (0.0012, "0.0012"), (-math.inf, "-inf")],
+)
+def test_a_number_has_three_digits(value: float, text: str) -> None:
+    assert number_text(value) == text
