@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import ctypes
 import io
 import logging
 import os
@@ -41,6 +42,20 @@ def printing(options: set[str]) -> Iterator[None]:
         finally:
             _JSON.reset(tokens[0])
             _IS_QUIET.reset(tokens[1])
+
+
+@contextmanager
+def diverting_c() -> Iterator[None]:
+    """Let what C code prints in the block go to standard error, so that it is not in a program's JSON."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def tell(text: str, facts: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from bbrgym.files import check_file, write_json
 from bbrgym.interruption import ending_at_once
 from bbrgym.layout import columns, wrap
 from bbrgym.options import OptionParser
-from bbrgym.output import tell
+from bbrgym.output import diverting_c, tell
 from bbrgym.waiting import announcing
 
 PICTURES: Final = (".png", ".svg", ".pdf")
@@ -97,8 +97,10 @@ def run_simulate(arguments: list[str]) -> int:
     if options.plot is not None:
         with optional("--plot"):
             from bbrgym.benchmark.plots import over_time
-    has_file = any(flow.algorithm == registry.FILE for flow in scenario.flows)
-    with announcing(f"the engine {options.engine}"), ending_at_once() if has_file else nullcontext():
+    with announcing(f"the engine {options.engine}"), ExitStack() as stack:
+        if any(flow.algorithm == registry.FILE for flow in scenario.flows):  # somebody else's code
+            stack.enter_context(diverting_c())
+            stack.enter_context(ending_at_once())
         trace = simulate(scenario, engine=options.engine, seed=options.seed, step_ms=options.step)
     summary = trace.summary(after_s=options.after)
     lines = [*wrap(_sentence(trace, options.after)), "", *table(summary, names), "", *wrap(link_text(summary))]

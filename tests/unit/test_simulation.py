@@ -21,6 +21,7 @@ from bbrgym.simulation import read_scenario, simulate_parser
 pytestmark = pytest.mark.usefixtures("in_new_folder")
 
 SHORT = ("--duration", "3")
+COMMAND = (sys.executable, "-c", "import sys; from bbrgym.cli import main; sys.exit(main())")
 
 
 def read(*words: str) -> tuple[Scenario, list[str]]:
@@ -142,12 +143,18 @@ def test_a_trace_in_words() -> None:
     assert "flaw: late" in repr(Trace(**{**vars(trace), "flaw": "late"}))
 
 
+def test_what_a_file_prints_is_not_in_the_json() -> None:
+    path = write_hostile(Path(), 'static int told; if (!told++ && write(1, "hello", 5) < 0) abort();')
+    done = subprocess.run([*COMMAND, "simulate", path, *SHORT, "--json"], capture_output=True, check=True)
+    assert json.loads(done.stdout)["flows"][0]["name"] == "hostile"
+    assert b"hello" in done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_file_that_never_returns_can_be_interrupted(number: signal.Signals) -> None:
     loops = 'close(open("began", O_CREAT | O_WRONLY, 0600)); for (;;) (void)*(volatile int *)state;'
     path = write_hostile(Path(), loops)
-    command = [sys.executable, "-c", "import sys; from bbrgym.cli import main; sys.exit(main())", "simulate", path]
-    process = subprocess.Popen(command)
+    process = subprocess.Popen([*COMMAND, "simulate", path])
     try:
         wait_for(lambda: Path("began").exists())
         process.send_signal(number)
