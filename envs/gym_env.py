@@ -84,7 +84,7 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
     | 0     | cwnd_gain   | 1.05 | 2.0  | 21   | congestion window in bandwidth-delay products       |
     | 1     | pacing_gain | 1.0  | 1.1  | 1.21 | pacing rate in multiples of the estimated bandwidth |
 
-    The action 0 is what BBR does while it cruises. The first entry is geometric in cwnd_gain - 1.
+    The action (0, -1) is what BBR does while it cruises. The first entry is geometric in cwnd_gain - 1.
 
     ## Observation Space
 

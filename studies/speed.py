@@ -83,8 +83,8 @@ _CHUNK_PACKETS: Final = {"ns3": 2_000, "native": 40_000}
 _STARTUP_MS: Final = 1_000.0
 """Samples begin after BBR's Startup and Drain."""
 GAINS: Final = (1.41, 1.15)
-"""cwnd_gain and pacing_gain of agent flows, which keep the link busy. (The action (0, 0) is a window of one BDP, with
-which the bandwidth estimate only falls, and an idle link costs nothing.)"""
+"""cwnd_gain and pacing_gain of agent flows, which keep the link busy. (With a window of one BDP the
+bandwidth estimate only falls, and an idle link costs nothing.)"""
 _ENDLESS_S: Final = 1e6
 """Episodes are left before they end."""
 CONGESTED_ROWS: Final = {
