@@ -37,7 +37,7 @@ _OF_SEVERAL_AGENTS: Final = ("families", "preferences", "shared", "train")
 """Distributions over scenarios of several agents."""
 
 _WITHOUT_ID: Final = ("families_v2", "pair")
-"""Scenarios of several agents without an id: what the shipped policy was trained in; `pair` is `duel` with one agent."""
+"""Those of several agents without an id: what the shipped policy was trained in; `pair` is `duel` with one agent."""
 
 
 NS3GYM_ID: Final = "bbrgym/Ns3Gym-v0"
