@@ -182,6 +182,9 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         """
         if not self.can_roll:
             raise ValueError(f"only the engine 'native' makes rollouts, got {self.episode_spec.engine!r}")
+        noise = np.asarray(noise, dtype=np.float32)
+        if noise.ndim != 3 or not len(noise):
+            raise ValueError(f"noise must be finite, of shape (steps, {self.num_envs}, 2), got shape {noise.shape}")
         rollout = roll(self._episodes, self._rngs, noise, policy)
         self._record = self._episodes.record()
         return rollout

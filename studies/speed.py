@@ -403,13 +403,14 @@ def measure_packets(effort: Effort, row: str, seed: int) -> Samples:
     steps: list[EngineRows] = []
     with contextlib.closing(Ns3Engine()) as engine:
         engine.reset(scenario, 1)  # starts the worker, which is not part of the run
-        worker_s, own_s = _cpu_s(engine.pid), time.process_time()
+        worker_s, own_s = cpu_seconds_of(engine.pid), time.process_time()
         rows = engine.reset(scenario, 1)
         while not rows.is_over:
             rows = engine.step(100.0)  # as in the environment and in `simulate`
             steps.append(rows)
         own_s = time.process_time() - own_s
-        cpu_s = max(_cpu_s(engine.pid) - worker_s, 1 / os.sysconf("SC_CLK_TCK")) + own_s  # the worker's clock ticks
+        used_s = cpu_seconds_of(engine.pid) - worker_s
+        cpu_s = max(used_s, 1 / os.sysconf("SC_CLK_TCK")) + own_s  # the worker's clock ticks
     runs_of_native.append(_native_run(scenario, 1, effort.budget_s / 10))
     ns3_ns = 1e9 * cpu_s / _sent_packets(steps)
     native_ns = 1e9 * float(np.mean([taken_s / packets for packets, taken_s in runs_of_native]))
@@ -524,7 +525,7 @@ def _sent_packets(steps: Sequence[EngineRows]) -> float:
     return sum(float(rows.flows[:, column].sum()) for rows in steps)
 
 
-def _cpu_s(pid: int | None) -> float:
+def cpu_seconds_of(pid: int | None) -> float:
     """Return the CPU s that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime: proc_pid_stat(5)

@@ -36,6 +36,7 @@ from bbrgym.output import run_program
 from studies import blocks, page
 from studies.kernel.cost import EVERY_ACK
 from studies.linux.cases import STAND_INS
+from studies.speed import cpu_seconds_of
 
 MARK: Final = "studies.kernel"
 NATIVE, NS3, UDP, KERNEL = "native", "ns-3", "our UDP", "the kernel's TCP"
@@ -146,10 +147,10 @@ def cost() -> list[str]:
         with contextlib.closing(LinuxEngine(MAX_LATENESS_MS, timeout_s=60, start_limit_s=60)) as engine:
             engine.reset(Scenario(rate_mbps=100, buffer_bdp=1, duration_s=10, packet_bytes=1460, flows=(flow,)), 1)
             engine.step(1000)
-            before, received = _processor_s(engine.pid), 0.0
+            before, received = cpu_seconds_of(engine.pid), 0.0
             for _ in range(8):
                 received += engine.step(1000).flow(0)["received_bytes"]
-            rows.append([name, f"{(_processor_s(engine.pid) - before) / (received * 8e-9):.2f}"])
+            rows.append([name, f"{(cpu_seconds_of(engine.pid) - before) / (received * 8e-9):.2f}"])
     per_bit = page.table(["100 Mbit/s, 20 ms", "s of a processor per Gbit"], rows, (1,))
     return [
         per_ack,
@@ -157,11 +158,6 @@ def cost() -> list[str]:
         "The whole worker, with the emulator that every packet passes twice:",
         per_bit,
     ]
-
-
-def _processor_s(pid: int | None) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def duel(path: Path) -> list[str]:

@@ -25,7 +25,7 @@ def test_a_run_prints_every_table_and_the_page_has_the_same(
     monkeypatch.setattr(speed, "RATES_MBPS", (12.0,))
     monkeypatch.setattr(speed, "FLOWS", (1, 10))
     monkeypatch.setattr(speed, "_CHUNK_PACKETS", {"ns3": 100, "native": 2_000})
-    monkeypatch.setattr(speed, "_cpu_s", lambda pid: time.perf_counter())  # the kernel counts in 10 ms
+    monkeypatch.setattr(speed, "cpu_seconds_of", lambda pid: time.perf_counter())  # the kernel counts in 10 ms
     monkeypatch.setattr(speed, "make_executor", ExecutorInThisProcess)
     kept: list[Rows] = []
     monkeypatch.setattr(speed, "text_of", lambda rows: kept.append(rows) or text_of(rows))
@@ -58,7 +58,7 @@ def test_a_decision_of_the_shipped_policy_is_measured_beside_one_of_a_small_poli
 @needs_ns3
 def test_what_ns3_costs_is_what_both_processes_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Native has Python in the same process; ns-3's own must count too."""
-    monkeypatch.setattr(speed, "_cpu_s", lambda pid: 0.0)  # nothing that is seen of the worker
+    monkeypatch.setattr(speed, "cpu_seconds_of", lambda pid: 0.0)  # nothing that is seen of the worker
     row = "buffer of 5 BDP"
     samples = speed.measure_packets(MICRO, row, 1)
     cpu_s = 5.0 * MICRO.scale / samples[speed.Cell(speed.PACKETS, row, "ns-3, simulated s/s")][0]

@@ -147,7 +147,7 @@ def test_what_a_rollout_cannot_do_is_refused() -> None:
         with pytest.raises(gymnasium.error.ResetNeeded):
             env.rollout(actions)
         env.reset()
-        for bad in (actions[:, :3], actions[0], np.full_like(actions, np.nan)):
+        for bad in (actions[:, :3], actions[0], np.full_like(actions, np.nan), actions[:0], [[[0, 0]]]):
             with pytest.raises(ValueError, match=r"noise must be finite, of shape \(steps, 4, 2\), got"):
                 env.rollout(bad)
         other = Agent(EpisodeSpec(PAIR, observation=Observation(("loss_rate",))), _network(1, 0.0))
