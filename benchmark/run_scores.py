@@ -57,7 +57,9 @@ def scores(result: BenchmarkResult) -> pd.DataFrame:
 
 def _scores_of_run(flows: pd.DataFrame, fair: FairShares) -> list[float]:
     column = {name: flows[name].to_numpy(dtype=np.float64) for name in _NEEDED}
-    sharing = Sharing.of(fair, column["throughput_mbps"], column["rtt_mean_ms"], float(flows["received_bytes"].sum()))
+    with np.errstate(invalid="ignore"):
+        received_mbps = column["received_bytes"] * 8e-6 / column["active_s"]
+    sharing = Sharing.of(fair, received_mbps, column["rtt_mean_ms"], float(column["received_bytes"].sum()))
     is_there = ~np.isnan(fair.mbps)
     log_share = np.maximum(np.log(np.clip(sharing.shares, 1e-9, 1.0)), LOWEST_LOG_SHARE)
     loss = np.nan_to_num(column["loss_rate"][is_there])
@@ -75,7 +77,7 @@ def _scores_of_run(flows: pd.DataFrame, fair: FairShares) -> list[float]:
     ]
 
 
-_NEEDED: Final = ("throughput_mbps", "rtt_mean_ms", "rtt_p95_ms", "loss_rate", "retransmission_rate")
+_NEEDED: Final = ("active_s", "received_bytes", "rtt_mean_ms", "rtt_p95_ms", "loss_rate", "retransmission_rate")
 
 
 def standings(table: pd.DataFrame) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
@@ -38,6 +39,7 @@ LEAGUE_SEEDS: Final = tuple(range(1, 11))
 COLUMNS: Final = (
     "flow",
     "rtt_ms",
+    "active_s",
     "throughput_mbps",
     "share",
     "received_bytes",
@@ -162,7 +164,10 @@ def frame_of(
             runs.sort(key=lambda run: float(run[1][0]["order"]))
         for seed, of_run in runs:
             label = {"scenario": scenario, "competitor": competitor, "seed": seed}
-            rows += [{**label, **{name: row[name] for name in COLUMNS}} for row in of_run]
+            for row in of_run:
+                # Older code kept no `active_s`.
+                active_s = row["received_bytes"] * 8e-6 / (row["throughput_mbps"] or math.nan)
+                rows.append({**label, **{name: row.get(name, active_s) for name in COLUMNS}})
     return pd.DataFrame(rows)
 
 
