@@ -75,9 +75,8 @@ def _send_ratio(rows: FlowRows, scenario: Scenario) -> float:
 
 def _fair_power(rows: FlowRows, scenario: Scenario) -> float:
     warmup = 1 - float(rows[0]["link_duration_s"]) / scenario.duration_s
-    throughputs, rtts = (np.array([row[name] for row in rows]) for name in ("throughput_mbps", "rtt_mean_ms"))
-    received_bytes = sum(float(row["received_bytes"]) for row in rows)
-    return Sharing.of(FairShares.of(scenario, warmup), throughputs, rtts, received_bytes).fair_power
+    measured = (np.array([row[name] for row in rows]) for name in ("received_bytes", "active_s", "rtt_mean_ms"))
+    return Sharing.of(FairShares.of(scenario, warmup), *measured).fair_power
 
 
 def _first_flow_delay_ms(rows: FlowRows, scenario: Scenario) -> float:

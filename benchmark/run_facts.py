@@ -80,7 +80,10 @@ def facts_of(trace: Trace, warmup: float = WARMUP) -> Facts:
     flows = summary.flows
     throughputs = np.array([flow.throughput_mbps for flow in flows])
     sharing = Sharing.of(
-        fair, throughputs, np.array([flow.rtt_mean_ms for flow in flows]), sum(flow.received_bytes for flow in flows)
+        fair,
+        np.array([flow.received_bytes for flow in flows]),
+        np.array([flow.active_s for flow in flows]),
+        np.array([flow.rtt_mean_ms for flow in flows]),
     )
     series = _Series.of(trace)
     return {

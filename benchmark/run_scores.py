@@ -57,9 +57,7 @@ def scores(result: BenchmarkResult) -> pd.DataFrame:
 
 def _scores_of_run(flows: pd.DataFrame, fair: FairShares) -> list[float]:
     column = {name: flows[name].to_numpy(dtype=np.float64) for name in _NEEDED}
-    with np.errstate(invalid="ignore"):
-        received_mbps = column["received_bytes"] * 8e-6 / column["active_s"]
-    sharing = Sharing.of(fair, received_mbps, column["rtt_mean_ms"], float(column["received_bytes"].sum()))
+    sharing = Sharing.of(fair, column["received_bytes"], column["active_s"], column["rtt_mean_ms"])
     is_there = ~np.isnan(fair.mbps)
     log_share = np.maximum(np.log(np.clip(sharing.shares, 1e-9, 1.0)), LOWEST_LOG_SHARE)
     loss = np.nan_to_num(column["loss_rate"][is_there])

@@ -102,20 +102,22 @@ class Sharing:
     utilisation: float
 
     @classmethod
-    def of(cls, fair: FairShares, throughputs_mbps: Array, rtts_ms: Array, received_bytes: float) -> Sharing:
+    def of(cls, fair: FairShares, received_bytes: Array, active_s: Array, rtts_ms: Array) -> Sharing:
         """Return how a run shares the link.
 
         Args:
             fair: of its scenario.
-            throughputs_mbps: shape (flows,), NaN for a flow that was never active in a step.
+            received_bytes: shape (flows,), payload received in order, also what a queue delivers after a flow's end.
+            active_s: shape (flows,), time in which each flow was active.
             rtts_ms: shape (flows,), mean RTTs; NaN without packets.
-            received_bytes: payload received in order by all flows.
         """
         is_there = ~np.isnan(fair.mbps)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            throughputs_mbps = received_bytes * 8e-6 / active_s
         return cls(
             np.nan_to_num(throughputs_mbps[is_there]) / fair.mbps[is_there],
             np.maximum((rtts_ms[is_there] - fair.base_ms[is_there]) / fair.base_ms[is_there].max(initial=0.0), 0.0),
-            min(1.0, received_bytes * 8e-6 / fair.capacity_mbit) if fair.capacity_mbit else 0.0,
+            min(1.0, float(received_bytes.sum()) * 8e-6 / fair.capacity_mbit) if fair.capacity_mbit else 0.0,
         )
 
     @classmethod
@@ -128,9 +130,9 @@ class Sharing:
         flows = trace.summary(after_s=warmup * trace.scenario.duration_s).flows
         return cls.of(
             FairShares.of(trace.scenario, warmup),
-            np.array([flow.received_bytes * 8e-6 / flow.active_s if flow.active_s else np.nan for flow in flows]),
+            np.array([flow.received_bytes for flow in flows]),
+            np.array([flow.active_s for flow in flows]),
             np.array([flow.rtt_mean_ms for flow in flows]),
-            sum(flow.received_bytes for flow in flows),
         )
 
     @property

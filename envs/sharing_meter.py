@@ -75,12 +75,8 @@ class SharingMeter:
 
     def sharings(self) -> list[Sharing]:
         """Return how each run shared its link, when all are over."""
-        received_bytes = self._received.sum(axis=1).tolist()
-        measured = zip(self._shares, self.throughputs_mbps, self.rtts_ms, received_bytes, strict=True)
-        return [
-            Sharing.of(fair, throughput[: len(fair.mbps)], rtt[: len(fair.mbps)], received)
-            for fair, throughput, rtt, received in measured
-        ]
+        measured = zip(self._shares, self._received, self._active_s, self.rtts_ms, strict=True)
+        return [Sharing.of(fair, *(each[: len(fair.mbps)] for each in of_flows)) for fair, *of_flows in measured]
 
 
 _IS_ACTIVE, _RECEIVED, _DELIVERED, _RTT, _SENT, _RETRANSMITTED = map(

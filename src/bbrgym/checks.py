@@ -151,7 +151,7 @@ def is_number(value: object) -> bool:
 
 def as_python(number: Any) -> Any:
     """Return a number of NumPy as Python's; any other value as it is."""
-    return number.item() if hasattr(number, "dtype") else number
+    return number.item() if getattr(number, "ndim", None) == 0 else number
 
 
 class Bounds(TypedDict, total=False):

@@ -18,6 +18,7 @@ from types import UnionType
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote, urlsplit
 
+from bbrgym.checks import as_python
 from bbrgym.extras import optional
 
 DAMAGES: Final = (
@@ -212,8 +213,7 @@ def _strict(content: Any) -> Any:
         return {str(key): _strict(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
         return [_strict(value) for value in content]
-    if getattr(content, "ndim", None) == 0:
-        content = content.item()
+    content = as_python(content)
     if isinstance(content, bool):
         return content
     if isinstance(content, Integral):
