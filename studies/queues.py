@@ -36,6 +36,7 @@ SITUATIONS: Final = {
     "one CUBIC, ECN": replace(LINK, flows=(Flow("cubic", 40, ecn="classic"),)),
     "four NewReno, 20 to 80 ms": replace(LINK, flows=tuple(Flow("newreno", rtt_ms) for rtt_ms in (20, 40, 60, 80))),
     "BBR beside CUBIC": replace(LINK, flows=(Flow("bbr", 40), Flow("cubic", 40))),
+    "two BBR, ECN": replace(LINK, flows=(Flow("bbr", 40, ecn="classic"),) * 2),
     "eight CUBIC, 20 packets": replace(LINK, buffer_bdp=None, buffer_packets=20, flows=(Flow("cubic", 40),) * 8),
 }
 """20 Mbit/s and a buffer of 4 BDP, unless the name says otherwise."""
@@ -180,6 +181,9 @@ def _figure(means: Means) -> Figure:
             values = [sum(means[*row, engine][column] for column in columns) for row in rows]
             axes.plot(values, places, marker, color=colour, markersize=size, label=engine, clip_on=False)
         axes.set_title(title)
+        if "drops" in columns:
+            axes.set_xscale("symlog", linthresh=10)
+            axes.set_xticks([0, 10, 100, 1000, 10_000], ["0", "10", "100", "1k", "10k"])
         axes.set_xlim(left=0)
     axes.set_yticks(places, [f"{situation}, {queue}" for situation, queue in rows], fontsize=SMALL)
     axes.set_ylim(places[-1] + 0.6, -0.6)
