@@ -58,6 +58,17 @@ LINUX_COMPARATORS: Final[dict[str, str]] = {
 }
 """Algorithms of Linux itself: those of its source, and what else this machine's kernel has."""
 
+COUNTERPARTS: Final[dict[str, str]] = {
+    "bbr-stock": "bbr",
+    "cubic-stock": "cubic",
+    "newreno-stock": "newreno",
+    "linux-bbr": "bbr",
+    "linux-cubic": "cubic",
+    "linux-reno": "newreno",
+    "linux-vegas": "vegas",
+}
+"""Comparators, and our algorithms of the same kind, which take their place in other engines."""
+
 COMPARATORS: Final[dict[str, str]] = NS3_COMPARATORS | LINUX_COMPARATORS
 """Algorithms that engines bring with them, unchanged. They take no parameters here."""
 

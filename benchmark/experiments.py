@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+from bbrgym.baselines import registry
 from bbrgym.envs.engine import EngineDescription, describe_engine
 from bbrgym.overrides import value_of
-
-STAND_INS: Final = {"bbr-stock": "bbr", "cubic-stock": "cubic", "newreno-stock": "newreno"}
-"""Algorithms that only ns-3 has, and this project's algorithms that replace them in other engines."""
 
 
 def compose_experiment(experiment: str, overrides: Sequence[str] = (), folder: Path | None = None) -> dict[str, Any]:
@@ -35,8 +33,8 @@ def compose_experiment(experiment: str, overrides: Sequence[str] = (), folder: P
 def fit_to_engine(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return a benchmark's configuration without algorithms of ns-3 that its engine lacks, and what was changed.
 
-    In scenarios, this project's algorithms replace them (`STAND_INS`). A competitor that is one of them is left out: it
-    would be another competitor.
+    In scenarios, our algorithms of the same kind replace them (`registry.COUNTERPARTS`). A competitor that is one of
+    them is left out: it would be another competitor.
     """
     engine = describe_engine(**config["engine"])
     changes: dict[str, None] = {}
@@ -47,7 +45,7 @@ def fit_to_engine(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
     competitors = []
     for entry in config["competitors"]:
         algorithm = entry if isinstance(entry, str) else entry.get("algorithm")
-        if algorithm in STAND_INS and algorithm not in engine.comparators:
+        if algorithm in registry.NS3_COMPARATORS and algorithm not in engine.comparators:
             changes[f"without {algorithm}, which only ns-3 has"] = None
         else:
             competitors.append(entry)
@@ -56,7 +54,8 @@ def fit_to_engine(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
 
 def _replaced(flow: Mapping[str, Any], engine: EngineDescription, changes: dict[str, None]) -> dict[str, Any]:
     algorithm = str(flow.get("algorithm"))
-    if algorithm not in STAND_INS or algorithm in engine.comparators:
+    if algorithm not in registry.NS3_COMPARATORS or algorithm in engine.comparators:
         return dict(flow)
-    changes[f"{STAND_INS[algorithm]} in the place of {algorithm}, which only ns-3 has"] = None
-    return {**flow, "algorithm": STAND_INS[algorithm]}
+    ours = registry.COUNTERPARTS[algorithm]
+    changes[f"{ours} in the place of {algorithm}, which only ns-3 has"] = None
+    return {**flow, "algorithm": ours}

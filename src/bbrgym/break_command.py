@@ -36,9 +36,6 @@ _MINUTES: Final = 1.0
 _SEARCHING: Final = 0.6
 """What part of the minutes is for the search; the rest is for shrinking."""
 
-_NEAREST: Final = {"linux-cubic": "cubic", "linux-bbr": "bbr", "linux-reno": "newreno", "linux-vegas": "vegas"}
-"""The algorithm here that is like one of the kernel."""
-
 
 def break_parser() -> OptionParser:
     """Return the parser of `bbrgym break`."""
@@ -140,7 +137,7 @@ def _candidates(options: argparse.Namespace, parameters: dict[str, float]) -> tu
             raise ValueError("--like is for --engine linux: it says which algorithm is searched in place of WHAT")
         return Candidate.of(options.what, parameters), None
     real = Candidate.of(options.what, parameters, "linux")
-    like = options.like or _NEAREST.get(options.what)
+    like = options.like or registry.COUNTERPARTS.get(options.what)
     if like is None and real.competitor.algorithm in registry.controllers():
         like = options.what
     if like is None and options.replay is not None:

@@ -27,6 +27,7 @@ import numpy as np
 
 from bbrgym import Flow, Scenario, simulate
 from bbrgym.baselines.policy_file import KERNEL_REFERENCE, REFERENCE
+from bbrgym.baselines.registry import COUNTERPARTS
 from bbrgym.benchmark.plots import over_time
 from bbrgym.envs.linux import bpf
 from bbrgym.envs.linux.engine import LinuxEngine
@@ -35,7 +36,6 @@ from bbrgym.envs.trace import Trace
 from bbrgym.output import run_program
 from studies import blocks, page
 from studies.kernel.cost import EVERY_ACK
-from studies.linux.cases import STAND_INS
 from studies.speed import cpu_seconds_of
 
 MARK: Final = "studies.kernel"
@@ -101,7 +101,7 @@ def in_world(scenario: Scenario, world: str) -> Scenario:
         return scenario
 
     def of(flow: Flow) -> Flow:
-        algorithm = STAND_INS.get(flow.algorithm, flow.algorithm)
+        algorithm = COUNTERPARTS.get(flow.algorithm, flow.algorithm)
         policy = (flow.policy or str(KERNEL_REFERENCE)) if flow.algorithm == "policy" else None
         has_bursts = world == BURSTS and flow.transport == "kernel"
         parameters = {**flow.parameters, "burst_packets": 0.0} if has_bursts else flow.parameters

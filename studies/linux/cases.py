@@ -11,14 +11,11 @@ from typing import Final
 
 from bbrgym import Flow, Scenario
 from bbrgym.agents.policy import load_agent
-from bbrgym.baselines.registry import defaults
+from bbrgym.baselines.registry import COUNTERPARTS, LINUX_COMPARATORS, defaults
 from bbrgym.benchmark.plan import Competitor, hash_policies
 
 WARMUP: Final = 0.25
 """Fraction of each run that is not measured."""
-
-STAND_INS: Final[dict[str, str]] = {"linux-bbr": "bbr", "linux-cubic": "cubic"}
-"""The kernel's algorithms, and ours of the same kind."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +46,15 @@ class Case:
 
     def simulated(self) -> Case:
         """Return the case with our algorithms in place of the kernel's, for engines without them."""
-        flows = (replace(flow, algorithm=STAND_INS.get(flow.algorithm, flow.algorithm)) for flow in self.scenario.flows)
+        flows = (
+            replace(flow, algorithm=COUNTERPARTS.get(flow.algorithm, flow.algorithm)) for flow in self.scenario.flows
+        )
         return replace(self, scenario=replace(self.scenario, flows=tuple(flows)))
 
     @property
     def is_of_kernel(self) -> bool:
         """Whether a flow is the kernel's own TCP."""
-        return any(flow.algorithm in STAND_INS for flow in self.scenario.flows)
+        return any(flow.algorithm in LINUX_COMPARATORS for flow in self.scenario.flows)
 
 
 def _path(

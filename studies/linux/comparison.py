@@ -11,9 +11,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from bbrgym import Scenario
+from bbrgym.baselines.registry import COUNTERPARTS
 from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, estimate
 from bbrgym.envs.scenario import HEADER_BYTES
-from studies.linux.cases import BURSTS, STAND_INS, Case
+from studies.linux.cases import BURSTS, Case
 
 WITHIN: Final = 0.1
 """A value of the simulation within this of Linux's counts as equal."""
@@ -49,7 +50,7 @@ class Variant:
         flows = tuple(
             replace(
                 flow,
-                algorithm=STAND_INS.get(flow.algorithm, flow.algorithm),
+                algorithm=COUNTERPARTS.get(flow.algorithm, flow.algorithm),
                 parameters=self.parameters.get(flow.algorithm, flow.parameters),
                 jitter_ms=max(self.jitter_ms, flow.jitter_ms),
             )

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from bbrgym import Scenario, Trace
+from bbrgym.baselines.registry import COUNTERPARTS
 from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.plots import over_time
 from bbrgym.benchmark.results import BenchmarkResult
@@ -31,7 +32,6 @@ from studies.linux.cases import (
     GRID,
     GRID_RUNS,
     LEAGUE_RUNS,
-    STAND_INS,
     WARMUP,
     Case,
     league_case,
@@ -266,7 +266,9 @@ def _standings(on_linux: League, in_native: League) -> tuple[str, str]:
     """Return how the ranks agree, and a row per competitor."""
     linux, native = (standings(scores(league.alike))[SCORE] for league in (on_linux, in_native))
     # The kernel's own have the scores of ours in native, and share their places.
-    places = {str(name): place for place, name in enumerate((n for n in native.index if n not in STAND_INS), start=1)}
+    places = {
+        str(name): place for place, name in enumerate((n for n in native.index if n not in COUNTERPARTS), start=1)
+    }
     rows = []
     for place, (name, row) in enumerate(linux.iterrows(), start=1):
         of_native = native.loc[name]
@@ -276,11 +278,11 @@ def _standings(on_linux: League, in_native: League) -> tuple[str, str]:
                 page.cell(name),
                 f"{row['iqm']:.3f} [{row['low']:.3f} {row['high']:.3f}]",
                 f"{of_native['iqm']:.3f} [{of_native['low']:.3f} {of_native['high']:.3f}]",
-                str(places[STAND_INS.get(str(name), str(name))]),
+                str(places[COUNTERPARTS.get(str(name), str(name))]),
                 f"{row['iqm'] - of_native['iqm']:+.3f}",
             ]
         )
-    ours = [str(name) for name in linux.index if name not in STAND_INS]
+    ours = [str(name) for name in linux.index if name not in COUNTERPARTS]
     rank = pd.Series(range(len(ours)), ours).corr(pd.Series({name: places[name] for name in ours}), method="spearman")
     headings = ["", "competitor", "fair power on Linux, IQM", "in native", "place in native", "difference"]
     return (

@@ -9,6 +9,7 @@ import pytest
 from in_process import ExecutorInThisProcess
 from matplotlib.image import imread
 
+from bbrgym.baselines import registry
 from bbrgym.benchmark.claims import Claim
 from bbrgym.benchmark.paper_figures import comparison_figure
 from bbrgym.benchmark.paper_verdicts import PaperVerdicts, value_verdict
@@ -75,6 +76,11 @@ def test_algorithms_that_only_ns3_has_are_replaced_in_scenarios_and_left_out_as_
     text = capsys.readouterr().out
     assert "without bbr-stock, which only ns-3 has" in text
     assert Path("runs/papers/ablation/ebcc/native.png").is_file()
+
+
+def test_every_algorithm_of_ns3_has_one_of_ours_that_replaces_it() -> None:
+    assert set(registry.NS3_COMPARATORS) <= set(registry.COUNTERPARTS) <= set(registry.COMPARATORS)
+    assert set(registry.COUNTERPARTS.values()) <= set(registry.controllers())
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from in_process import ExecutorInThisProcess
 
-from bbrgym.baselines.registry import LINUX_COMPARATORS
+from bbrgym.baselines.registry import COUNTERPARTS, LINUX_COMPARATORS
 from bbrgym.benchmark import score_linux, score_linux_report
 from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.plan import Benchmark
@@ -22,7 +22,7 @@ from bbrgym.envs.linux import engine as linux_engine
 from bbrgym.envs.native.engine import NativeEngine
 from bbrgym.envs.scenario import Scenario
 
-STAND_INS = {"linux-cubic": "cubic", "linux-reno": "newreno", "linux-bbr": "bbr", "command": "newreno"}
+OURS = {**COUNTERPARTS, "command": "newreno"}
 
 
 class StandIn(NativeEngine):
@@ -52,7 +52,7 @@ class StandIn(NativeEngine):
                 raise EngineError("the worker has ended")
         flows = (
             dataclasses.replace(
-                flow, algorithm=STAND_INS.get(flow.algorithm, flow.algorithm), server=(), client=(), data_from="client"
+                flow, algorithm=OURS.get(flow.algorithm, flow.algorithm), server=(), client=(), data_from="client"
             )
             for flow in scenario.flows
         )
