@@ -217,13 +217,15 @@ def table(summary: Summary, names: Sequence[str]) -> list[str]:
     """Return the flows in lines that fit 80 columns."""
     total = sum(flow.received_bytes for flow in summary.flows)
     rows: list[tuple[str, ...]] = [
-        ("flow", "base RTT", "throughput", "share", "mean RTT", "loss"),
-        ("", "ms", "Mbit/s", "%", "ms", "%"),
+        ("flow", "base RTT", "throughput", "share", "mean RTT", "loss", "active"),
+        ("", "ms", "Mbit/s", "%", "ms", "%", "s"),
     ]
     for name, flow in zip(names, summary.flows, strict=True):
         share = 100 * flow.received_bytes / total if total else math.nan
-        cells = (flow.rtt_ms, flow.throughput_mbps, share, flow.rtt_mean_ms)
-        rows.append((_short(name), *(_digits(cell) for cell in cells), _digits(100 * flow.loss_rate)))
+        cells = (flow.rtt_ms, flow.throughput_mbps, share, flow.rtt_mean_ms, 100 * flow.loss_rate, flow.active_s)
+        rows.append((_short(name), *map(_digits, cells)))
+    if _are_always_active(summary):
+        rows = [row[:-1] for row in rows]
     return columns(rows)
 
 
@@ -234,7 +236,15 @@ def link_text(summary: Summary) -> str:
         f"link: {_digits(100 * link.utilisation)} % used; queue mean {_digits(link.queue_mean_ms)} ms, "
         f"p95 {_digits(link.queue_p95_ms)} ms"
     )
-    return f"{text}; Jain's index {link.jain:.3f}" if len(summary.flows) > 1 else text
+    if len(summary.flows) > 1:
+        text += f"; Jain's index {link.jain:.3f}"
+    return (
+        text if _are_always_active(summary) else f"{text}. A flow's throughput is over the time in which it is active"
+    )
+
+
+def _are_always_active(summary: Summary) -> bool:
+    return all(flow.active_s > summary.link.duration_s - 1e-6 for flow in summary.flows)
 
 
 def _short(name: str) -> str:

@@ -107,7 +107,14 @@ def test_the_table_fits_80_columns(capsys: pytest.CaptureFixture[str], monkeypat
     assert sum("bbr-acd-ns3-published" in line for line in lines) == 1
     assert "Jain" in lines[-1]
     assert main(["simulate", "bbr", *SHORT]) == 0
-    assert "Jain" not in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "Jain" not in text
+    assert "active" not in text
+    # Where flows come or go, throughputs are of less time than the link's numbers.
+    assert main(["simulate", str(long), "bbr-acd-ns3-published", "flows.1.start_s=1", *SHORT]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert next(line for line in lines if line.startswith("bbr-acd")).split()[-1] == "2"
 
 
 def test_it_draws_and_saves(capsys: pytest.CaptureFixture[str]) -> None:
