@@ -1,4 +1,4 @@
-"""The trainings that are saved in `runs/`, and `latest`, which stands for the newest."""
+"""The trainings and benchmarks that are saved in `runs/`, and `latest`, which stands for the newest training."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from typing import Any, Final
 from bbrgym.agents.tracking import read_run
 
 RUNS: Final = Path("runs")
+BENCHMARKS: Final = RUNS / "benchmark"
+"""The folder of all benchmarks."""
 LATEST: Final = "latest"
 """What commands take in place of the folder of a training."""
+
+
+def benchmark_plans() -> list[Path]:
+    """Return the plan of each benchmark, `benchmark.json` in its folder."""
+    return [path for folder in ("*", "*/*") for path in BENCHMARKS.glob(f"{folder}/benchmark.json")]
 
 
 def trainings(runs: Path = RUNS) -> dict[Path, dict[str, Any]]:

@@ -587,12 +587,18 @@ _COMPLETION: Final = (
     _RUNS,
 )
 
+_SIZES: Final = ", ".join(
+    f"{name}: up to {high / 1e3:,.0f} kB" if math.isfinite(high) else name
+    for name, (_, high) in SIZE_CLASSES.items()
+    if name
+)
+
 _FINITE: Final = (
     "finite flows",
     _COMPLETION,
     "completed: share of the finite flows; FCT: flow completion time, mean of those that completed, and\n"
     "percentiles in which the others count as longer than their time so far (Kaplan-Meier; - if not reached);\n"
-    "slowdown: FCT over the least possible on the empty path; small: up to 100 kB, medium: up to 10 MB, large.",
+    f"slowdown: FCT over the least possible on the empty path; {_SIZES}.",
 )
 """Title, columns and note of the view of finite flows."""
 

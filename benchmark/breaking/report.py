@@ -17,6 +17,7 @@ from urllib.parse import quote
 import yaml
 from rich.console import Console
 
+from bbrgym import ports
 from bbrgym.baselines import registry
 from bbrgym.benchmark import plots
 from bbrgym.benchmark.breaking.failures import Failure, plain_path
@@ -31,7 +32,7 @@ from bbrgym.benchmark.tables import print_table
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.files import write_text
 
-LAB: Final = "http://127.0.0.1:8000/"
+LAB: Final = f"http://127.0.0.1:{ports.LAB}/"
 """Where `bbrgym lab` serves the playground."""
 
 _ON_THE_PAGE: Final = ("rate_mbps", "buffer_bdp", "queue", "loss", "duration_s", "packet_bytes", "rate_schedule")

@@ -19,7 +19,9 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bbrgym import ports
 from bbrgym.addresses import with_pages
+from bbrgym.agents.saved_runs import BENCHMARKS, LATEST, benchmark_plans, latest_training, trainings
 from bbrgym.baselines import registry
 from bbrgym.checks import check_integer, check_name, check_number, read_parameters
 from bbrgym.conf import ENVIRONMENT_GROUPS, choices
@@ -36,7 +38,6 @@ from bbrgym.output import (
     run_program,
     tell,
 )
-from bbrgym.ports import check_port
 from bbrgym.terminal import make_console
 
 if TYPE_CHECKING:
@@ -115,14 +116,12 @@ _RUN_KEYS = ("agent_path=", "benchmark.agent=", "train.resume=", "agent.tunes=")
 
 def _key_of_latest(command: str, argument: str) -> str | None:
     """Return what stands before `latest` in an argument that means the newest training; None in any other."""
-    key = argument.removesuffix("latest")
+    key = argument.removesuffix(LATEST)
     is_run = key in _RUN_KEYS or (not key and command in _TAKES_RUNS)
     return key if is_run and key != argument else None
 
 
 def _latest(is_to_resume: bool) -> str:
-    from bbrgym.agents.saved_runs import latest_training
-
     directory = latest_training(is_to_resume=is_to_resume)
     if not is_quiet():
         print(f"latest: {directory}", file=sys.stderr)
@@ -131,8 +130,6 @@ def _latest(is_to_resume: bool) -> str:
 
 def _run_completions(command: str, word: str) -> list[str]:
     """Return the trainings that a word can become."""
-    from bbrgym.agents.saved_runs import LATEST, trainings
-
     key = "" if command in _TAKES_RUNS else next((one for one in _RUN_KEYS if word.startswith(one)), None)
     return [] if key is None else [f"{key}{run}" for run in (LATEST, *trainings())]
 
@@ -668,8 +665,7 @@ def _report(arguments: list[str]) -> int:
     options = _report_parser().parse_intermixed_args(arguments)
     directory = options.folder
     if directory is None:
-        found = [*BENCHMARKS.glob("*/benchmark.json"), *BENCHMARKS.glob("*/*/benchmark.json")]
-        newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
+        newest = max(benchmark_plans(), key=lambda path: path.stat().st_mtime, default=None)
         if newest is None:
             raise FileNotFoundError(f"no benchmark in {BENCHMARKS}: run `bbrgym benchmark`, or give its folder")
         directory = newest.parent
@@ -789,7 +785,7 @@ def _served(command: str, arguments: list[str]) -> Namespace:
     options = parser().parse_args(arguments)
     if not options.root.is_dir():
         raise ValueError(f"--root must be a folder that has runs/, and there is no '{options.root}'")
-    check_port(options.port)
+    ports.check_port(options.port)
     return options
 
 
@@ -928,9 +924,6 @@ def _settings(command: Command, arguments: Sequence[str]) -> list[tuple[str, str
         rows.append((f"{key}={value}", text))
     return rows
 
-
-BENCHMARKS = Path("runs/benchmark")
-"""The folder of all benchmarks."""
 
 _TRAINING_GROUPS = (*ENVIRONMENT_GROUPS, "agent", "train", "curriculum")
 
@@ -1216,7 +1209,7 @@ COMMANDS: dict[str, Command] = {
         "Serve the page that `make playground` built (docs/playground.md); wheels have it, too. It lists the "
         "traces of evaluations and benchmarks in runs/, and simulates the same scenarios beside them. Drop a saved "
         "trace, or a file of rates, on it.",
-        parser=partial(_server_parser, "lab", 8000),
+        parser=partial(_server_parser, "lab", ports.LAB),
         examples=("bbrgym lab --port 8001",),
     ),
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bbrgym import conf
-from bbrgym.agents.saved_runs import RUNS, trainings
+from bbrgym.agents.saved_runs import RUNS, benchmark_plans, trainings
 from bbrgym.agents.sweep import best_score
 from bbrgym.agents.tracking import read_run
 from bbrgym.baselines import registry
@@ -83,11 +83,10 @@ def _runs() -> Rows:
     evaluations = (
         (path.parent, read_run(path.parent)) for path in sorted(RUNS.glob("evaluate/*/run.json"), reverse=True)
     )
-    plans = [path for pattern in ("*", "*/*") for path in RUNS.glob(f"benchmark/{pattern}/benchmark.json")]
     return [
         *((str(path), _training(path, record)) for path, record in trainings().items()),
         *((str(path), f"{record['run_name']}: {_state(record)}") for path, record in evaluations if record is not None),
-        *((str(path.parent), _benchmark(path)) for path in plans),
+        *((str(path.parent), _benchmark(path)) for path in benchmark_plans()),
     ]
 
 

@@ -8,6 +8,9 @@ from typing import Final
 
 from bbrgym.checks import check_integer
 
+LAB: Final = 8000
+"""The port of `bbrgym lab`, if none is given."""
+
 
 def check_port(port: int) -> None:
     """Check that a server can listen at the port of 127.0.0.1 that `--port` gives; 0 is any free one.
