@@ -138,7 +138,7 @@ def _last_step(trace: Trace, scenario: Scenario) -> int:
     stops = [np.inf if scenario.flows[flow].stop_s is None else scenario.flows[flow].stop_s for flow in flows]
     sizes = [np.inf if (size := scenario.flows[flow].size_bytes) is None else size for flow in flows]
     received = np.nan_to_num(column["received_bytes"]).cumsum(axis=0)
-    is_over = (received >= np.array(sizes)) & (column["is_active"] == 0)
+    is_over = (received >= np.array(sizes)) & (column["is_active"] < 1)
     is_over |= trace.time_s[:, np.newaxis] >= np.array(stops, dtype=np.float64) - 1e-9
     ended = np.flatnonzero(is_over.all(axis=1))
     return int(ended[0]) + 1 if len(ended) else len(trace.time_s)

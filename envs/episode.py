@@ -624,7 +624,7 @@ class Episodes:
         time_s: npt.NDArray[np.float64],
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Return which agent flows have delivered all their bytes, and which have reached their `stop_s`."""
-        is_complete = (received_bytes >= self._size_bytes) & (is_active == 0)
+        is_complete = (received_bytes >= self._size_bytes) & (is_active < 1)
         return is_complete, time_s[..., self._engine_of] >= self._stop_s
 
 

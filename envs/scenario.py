@@ -384,15 +384,19 @@ class Scenario:
         """Return the least time in which a finite flow can complete on an empty path, in ms; NaN for an endless one.
 
         That is the handshake, half an RTT for the last byte, and all of its packets at the largest rate that the
-        slowest link of its path ever has, with the shortest RTT of the flow. No congestion controller knows this rate
-        beforehand: flows of more packets than the initial window have more round trips (slow start).
+        slowest link of its path ever has, with the shortest RTT of the flow; or the last packet alone, if the
+        application writes it later than that. No congestion controller knows this rate beforehand: flows of more
+        packets than the initial window have more round trips (slow start).
         """
         size_bytes = self.flows[flow].size_bytes
         if size_bytes is None:
             return math.nan
-        wire_bytes = size_bytes + math.ceil(size_bytes / self.packet_bytes) * HEADER_BYTES
+        packets = math.ceil(size_bytes / self.packet_bytes)
         path = self.flows[flow].path
-        bottleneck_mbps = max([self.rate_mbps, *(rate for _, rate in self.rate_schedule)])
+        rates_mbps = [rate for _, rate in self.rate_schedule]
+        if not self.rate_schedule or self.rate_schedule[0][0] > 0:  # otherwise the link never has `rate_mbps`
+            rates_mbps.append(self.rate_mbps)
+        bottleneck_mbps = max(rates_mbps)
         crossed = [
             bottleneck_mbps if path in ("forward", "first") else None,
             self.second_rate_mbps if path in ("forward", "second") else None,
@@ -400,7 +404,13 @@ class Scenario:
         ]
         slowest_mbps = min(rate for rate in crossed if rate is not None)
         shortest_rtt_ms = min([self.flows[flow].rtt_ms, *(rtt for _, rtt in self.flows[flow].rtt_schedule)])
-        return 1.5 * shortest_rtt_ms + wire_bytes * 8e-3 / slowest_mbps
+        sending_ms = (size_bytes + packets * HEADER_BYTES) * 8e-3 / slowest_mbps
+        app_rate_mbps = self.flows[flow].app_rate_mbps
+        if app_rate_mbps is not None:
+            earlier_bytes = (packets - 1) * self.packet_bytes
+            last_ms = (size_bytes - earlier_bytes + HEADER_BYTES) * 8e-3 / slowest_mbps
+            sending_ms = max(sending_ms, earlier_bytes * 8e-3 / app_rate_mbps + last_ms)
+        return 1.5 * shortest_rtt_ms + sending_ms
 
     @property
     def agent_flows(self) -> tuple[int, ...]:

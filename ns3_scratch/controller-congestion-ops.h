@@ -4,6 +4,7 @@
 #include "rate-ops.h"
 
 #include "baselines/cc/controller.h"
+#include "envs/transport/window_usage.h"
 
 #include "ns3/tcp-congestion-ops.h"
 #include "ns3/tcp-tx-buffer.h"
@@ -69,6 +70,7 @@ class ControllerCongestionOps : public ns3::TcpCongestionOps
     ns3::Ptr<LinuxRateOps> m_rateOps;
     ns3::Ptr<ns3::TcpTxBuffer> m_buffer;
     std::unique_ptr<Controller> m_controller;
+    WindowUsage m_windowUsage;
     Bytes m_sendQuantum = 0;
     bool m_isBurstWhole = false;
     bool m_isPaced = false;

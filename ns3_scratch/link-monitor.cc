@@ -53,6 +53,12 @@ LinkMonitor::LinkMonitor(Ptr<QueueDisc> queueDisc,
             Callback<void, Ptr<const Packet>>([this, isSending = isSending](Ptr<const Packet>) {
                 Integrate();
                 m_isSending = isSending;
+                if (isSending && m_sendingRateMbps != m_rateMbps)
+                {
+                    m_earlierSent += m_sendingRateMbps * m_sendingSeconds;
+                    m_sendingSeconds = 0.0;
+                    m_sendingRateMbps = m_rateMbps;
+                }
             }));
     }
     farDevice->TraceConnectWithoutContext(
@@ -85,6 +91,22 @@ double LinkMonitor::MeanRateMbps() const
     return sum / (now - m_stepStart).GetSeconds();
 }
 
+double LinkMonitor::Utilisation() const
+{
+    const double seconds = (Simulator::Now() - m_stepStart).GetSeconds();
+    if (seconds <= 0.0)
+    {
+        return 0.0;
+    }
+    if (m_rateSince == m_stepStart && m_earlierSent == 0.0 && m_sendingRateMbps == m_rateMbps)
+    {
+        return m_sendingSeconds / seconds;
+    }
+    const double sent = m_earlierSent + m_sendingRateMbps * m_sendingSeconds;
+    const double capacity = MeanRateMbps() * seconds;
+    return capacity > 0.0 ? std::min(sent / capacity, 1.0) : 0.0;
+}
+
 LinkRow LinkMonitor::GetRow()
 {
     Integrate();
@@ -92,7 +114,7 @@ LinkRow LinkMonitor::GetRow()
     const auto per = [](double sum, double over) { return over > 0.0 ? sum / over : 0.0; };
     return {
         .rate_mbps = MeanRateMbps(),
-        .utilisation = per(m_sendingSeconds, seconds),
+        .utilisation = Utilisation(),
         .queue_mean_packets = per(m_packetSeconds, seconds),
         .queue_max_packets = static_cast<double>(m_maxPackets),
         .queue_mean_ms = per(m_delaySeconds, seconds) * 1e3,
@@ -109,7 +131,7 @@ void LinkMonitor::StartStep()
     Integrate();
     m_stepStart = m_rateSince = Simulator::Now();
     m_earlierRates = 0.0;
-    m_packetSeconds = m_delaySeconds = m_sendingSeconds = m_maxMs = 0.0;
+    m_packetSeconds = m_delaySeconds = m_sendingSeconds = m_earlierSent = m_maxMs = 0.0;
     m_maxPackets = 0;
     m_drops = m_marks = m_randomLosses = 0;
 }

@@ -38,6 +38,7 @@ class LinkMonitor
     /// Adds the time since the last change, with the queue as recorded, to the averages.
     void Integrate();
     double MeanRateMbps() const;
+    double Utilisation() const;
 
     ns3::Ptr<ns3::PointToPointNetDevice> m_device;
     double m_framing;
@@ -47,6 +48,7 @@ class LinkMonitor
     uint32_t m_packets = 0;
     uint32_t m_bytes = 0;
     bool m_isSending = false;
+    double m_sendingRateMbps = 0.0; // of the packet that is being sent, or was the last
     ns3::Time m_lastChange;
 
     // What the current step has measured.
@@ -55,7 +57,8 @@ class LinkMonitor
     double m_earlierRates = 0.0; // Mbit/s x s, before `m_rateSince`
     double m_packetSeconds = 0.0;
     double m_delaySeconds = 0.0; // queueing delay, integrated over time: s x s
-    double m_sendingSeconds = 0.0;
+    double m_sendingSeconds = 0.0; // at `m_sendingRateMbps`
+    double m_earlierSent = 0.0;    // Mbit/s x s, at other rates before
     uint32_t m_maxPackets = 0;
     double m_maxMs = 0.0;
     uint64_t m_drops = 0;

@@ -66,7 +66,7 @@ void Bbr3Controller::OnAck(const AckEvent& ack) {
   UpdateEcnUse();
   UpdateLoss(ack);
   model_.UpdateLatestDelivery(ack);
-  UpdateRoundsAndBandwidth(ack);
+  model_.UpdateRoundsAndBandwidth(ack);
   UpdateMarks(ack);
   if (model_.is_loss_round_start) UpdateLowerBounds();
   UpdateExtraAcked(ack);
@@ -80,6 +80,7 @@ void Bbr3Controller::OnAck(const AckEvent& ack) {
   gains_ = ChooseGains();
   pacing_rate_.OnAck(model_.min_rtt, model_.Bandwidth(), gains_.pacing, is_pipe_full_);
   UpdateCwnd(ack);
+  RememberCycle(ack.sample);
 }
 
 void Bbr3Controller::OnRecovery(Recovery state, Nanoseconds /*now*/, Bytes in_flight) {
@@ -150,12 +151,6 @@ void Bbr3Controller::UpdateLoss(const AckEvent& ack) {
   if (model_.has_probe_samples && IsInflightTooHigh(ack)) OnInflightTooHigh(ack);
 }
 
-void Bbr3Controller::UpdateRoundsAndBandwidth(const AckEvent& ack) {
-  model_.UpdateRoundsAndBandwidth(ack);
-  if (model_.is_round_start) was_cwnd_limited_ = std::exchange(is_cwnd_limited_, false);
-  is_cwnd_limited_ |= ack.is_cwnd_limited;
-}
-
 void Bbr3Controller::UpdateMarks(const AckEvent& ack) {
   if (!uses_ecn_) return;
   marked_.OnAck(ack.bytes_acked, ack.bytes_marked);
@@ -163,6 +158,14 @@ void Bbr3Controller::UpdateMarks(const AckEvent& ack) {
   if (!model_.is_round_start) return;
   marked_rounds_ = marked_.EndRound() >= parameters_.ecn_threshold ? marked_rounds_ + 1 : 0;
   if (!is_pipe_full_ && marked_rounds_ >= parameters_.startup_ecn_rounds) OnStartupTooHigh();
+}
+
+/// Losses and marks of a flight that began before this cycle count for it, too, as in Linux (bbr_main): a probe that
+/// they have ended is not repeated before its time.
+void Bbr3Controller::RememberCycle(const RateSample& sample) {
+  if (!sample.is_valid) return;
+  has_loss_in_cycle_ |= sample.lost_since_send > 0;
+  has_mark_in_cycle_ |= uses_ecn_ && sample.marked_since_send > 0;
 }
 
 void Bbr3Controller::UpdateLowerBounds() {
@@ -259,7 +262,7 @@ bool Bbr3Controller::UpdateUpperBound(const AckEvent& ack) {
   if (model_.EndCycleIfDue(ack)) return true;
   if (model_.inflight_hi == ProbingModel::kNoBound || !ack.sample.is_valid || IsInflightTooHigh(ack)) return false;
   model_.inflight_hi = std::max(model_.inflight_hi, ack.sample.tx_in_flight);
-  if (model_.IsInPhase(Phase::kUp) && IsBoundReached()) model_.RaiseUpperBound(ack.bytes_acked, cwnd_);
+  if (model_.IsInPhase(Phase::kUp) && IsBoundReached(ack)) model_.RaiseUpperBound(ack.bytes_acked, cwnd_);
   return false;
 }
 
@@ -311,7 +314,7 @@ bool Bbr3Controller::ProbeIfTime(const AckEvent& ack) {
 }
 
 bool Bbr3Controller::IsPathFull(const AckEvent& ack) {
-  if (!IsBoundReached()) return full_pipe_.is_full();
+  if (!IsBoundReached(ack)) return full_pipe_.is_full();
   full_pipe_.Restart(ack.sample.delivery_rate);  // the bound limits the bandwidth, not the path
   return false;
 }

@@ -98,8 +98,8 @@ class Bbr3Controller final : public Controller {
   // The steps of an ACK, in their order.
   void UpdateEcnUse();
   void UpdateLoss(const AckEvent& ack);
-  void UpdateRoundsAndBandwidth(const AckEvent& ack);
   void UpdateMarks(const AckEvent& ack);
+  void RememberCycle(const RateSample& sample);
   void UpdateLowerBounds();
   void UpdateExtraAcked(const AckEvent& ack);
   void UpdateFullPipe(const AckEvent& ack);
@@ -132,7 +132,7 @@ class Bbr3Controller final : public Controller {
 
   Gains ChooseGains() const;
   /// Whether the upper bound, through the window, has kept the flow from sending more in the last round.
-  bool IsBoundReached() const { return (is_cwnd_limited_ || was_cwnd_limited_) && cwnd_ >= model_.inflight_hi; }
+  bool IsBoundReached(const AckEvent& ack) const { return ack.is_cwnd_limited && cwnd_ >= model_.inflight_hi; }
   Bytes BdpMultiple(BitsPerSecond bandwidth, double gain) const;
   Bytes WithRoomForBursts(Bytes in_flight) const;
   Bytes InflightTarget(BitsPerSecond bandwidth) const { return WithRoomForBursts(BdpMultiple(bandwidth, 1.0)); }
@@ -152,8 +152,6 @@ class Bbr3Controller final : public Controller {
   bool has_mark_in_round_ = false;
   bool has_mark_in_cycle_ = false;
   std::int64_t marked_rounds_ = 0;  // of Startup, in a row, above the threshold
-  bool is_cwnd_limited_ = false;    // in this round
-  bool was_cwnd_limited_ = false;   // in the one before
 
   FullPipe full_pipe_;            // of this Startup or probe
   bool is_pipe_full_ = false;     // at any time so far

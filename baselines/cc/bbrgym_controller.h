@@ -37,7 +37,7 @@ struct bbrgym_ack {
   int64_t delivery_rate;                         /* of the newest packet's flight, in bit/s; 0 if there is no sample */
   int64_t prior_delivered;   /* `delivered` when that packet was sent: a round trip ends when it passes the last */
   int32_t is_app_limited;    /* the application, not the path, may limit delivery_rate */
-  int32_t is_window_limited; /* the window limited what was in flight */
+  int32_t is_window_limited; /* the window limited what was in flight, at some time in the last round trip */
 };
 
 enum bbrgym_loss_kind {

@@ -54,7 +54,8 @@ struct AckEvent {
   /// Totals of the connection, including this ACK; `sent` includes retransmissions.
   Bytes delivered = 0;
   Bytes sent = 0;
-  /// Whether the congestion window, not the application or the receiver, limits the bytes in flight.
+  /// Whether the congestion window, not the application or the receiver, has limited the bytes in flight within the
+  /// last round trip.
   bool is_cwnd_limited = true;
   RateSample sample;
 };

@@ -88,7 +88,7 @@ Bytes CubicController::Reduce(double beta) {
   curve_before_reduction_ = curve_;
   curve_.cwnd_prior = cwnd;
   curve_.w_max = cwnd < curve_.w_max && parameters_.has_fast_convergence ? cwnd * (1.0 + beta) / 2.0 : cwnd;
-  curve_.is_in_epoch = false;
+  curve_.is_in_epoch = curve_.is_after_timeout = false;
   return std::max(static_cast<Bytes>(beta * static_cast<double>(cwnd_)), MinCwnd());
 }
 

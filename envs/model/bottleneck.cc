@@ -24,6 +24,7 @@ void Bottleneck::Reset(const Scenario& scenario, std::uint64_t seed, std::vector
   waiting_bytes_ = 0;
   last_change_ = 0;
   rate_mbps_ = scenario.FirstRateMbps();
+  sending_rate_mbps_ = rate_mbps_;
   ns_per_byte_ = 8e3 / rate_mbps_;
   StartStep(0);
 }
@@ -34,7 +35,6 @@ void Bottleneck::SetRate(Nanoseconds now, double rate_mbps) {
   rate_since_ = now;
   rate_mbps_ = rate_mbps;
   ns_per_byte_ = 8e3 / rate_mbps;
-  most_delay_ns_ = std::max(most_delay_ns_, static_cast<double>(waiting_bytes_) * ns_per_byte_);
 }
 
 void Bottleneck::Enqueue(Nanoseconds now, const DataPacket& packet, std::uint32_t flow) {
@@ -59,7 +59,6 @@ void Bottleneck::Enqueue(Nanoseconds now, const DataPacket& packet, std::uint32_
     return;
   }
   waiting_bytes_ += item.bytes();
-  RaiseMaxima();
 }
 
 // Not inlined, like `FillDevice`: most scenarios do without.
@@ -72,11 +71,7 @@ void Bottleneck::Enqueue(Nanoseconds now, const DataPacket& packet, std::uint32_
   const bool was_idle = queue_.IsEmpty();
   discipline_->Push(now, item);
   FillDevice(now);
-  if (was_idle) {
-    if (!queue_.IsEmpty()) StartSending(now);
-    return;
-  }
-  RaiseMaxima();
+  if (was_idle && !queue_.IsEmpty()) StartSending(now);
 }
 
 /// Takes the next packet from the discipline if the device has place for it.
@@ -109,6 +104,11 @@ bool Bottleneck::Depart(Item& item) {
 }
 
 void Bottleneck::StartSending(Nanoseconds now) {
+  if (sending_rate_mbps_ != rate_mbps_) [[unlikely]] {
+    earlier_sent_ += sending_rate_mbps_ * static_cast<double>(sending_ns_);
+    sending_ns_ = 0;
+    sending_rate_mbps_ = rate_mbps_;
+  }
   departure_ = now + TimeToSend(queue_.Front().bytes());
 }
 
@@ -120,24 +120,21 @@ void Bottleneck::Integrate(Nanoseconds now) {
   const auto ns = static_cast<double>(elapsed);
   sending_ns_ += elapsed;
   packet_ns_ += ns * static_cast<double>(WaitingPackets());
-  delay_ns_ns_ += ns * static_cast<double>(waiting_bytes_) * ns_per_byte_;
-}
-
-void Bottleneck::RaiseMaxima() {
+  const double delay_ns = static_cast<double>(waiting_bytes_) * ns_per_byte_;
+  delay_ns_ns_ += ns * delay_ns;
+  // Only lengths that last count, as in ns-3's link monitor.
   most_packets_ = std::max(most_packets_, WaitingPackets());
-  most_delay_ns_ = std::max(most_delay_ns_, static_cast<double>(waiting_bytes_) * ns_per_byte_);
+  most_delay_ns_ = std::max(most_delay_ns_, delay_ns);
 }
 
 void Bottleneck::StartStep(Nanoseconds now) {
   Integrate(now);
   step_start_ = last_change_ = rate_since_ = now;
   earlier_rates_ = 0.0;
-  packet_ns_ = delay_ns_ns_ = 0.0;
-  sending_ns_ = 0;
+  packet_ns_ = delay_ns_ns_ = most_delay_ns_ = earlier_sent_ = 0.0;
+  sending_ns_ = most_packets_ = 0;
   random_losses_ = 0;
   tally_ = {.dropped = tally_.dropped};
-  most_packets_ = queue_.IsEmpty() ? 0 : WaitingPackets();
-  most_delay_ns_ = static_cast<double>(waiting_bytes_) * ns_per_byte_;
 }
 
 double Bottleneck::MeanRateMbps(Nanoseconds now) const {
@@ -146,12 +143,21 @@ double Bottleneck::MeanRateMbps(Nanoseconds now) const {
   return sum / static_cast<double>(now - step_start_);
 }
 
+double Bottleneck::Utilisation(Nanoseconds now) const {
+  const auto ns = static_cast<double>(now - step_start_);
+  if (ns <= 0.0) return 0.0;
+  const auto sending_ns = static_cast<double>(sending_ns_);
+  const bool is_one_rate = rate_since_ == step_start_ && earlier_sent_ == 0.0 && sending_rate_mbps_ == rate_mbps_;
+  if (is_one_rate) return sending_ns / ns;
+  return std::min((earlier_sent_ + sending_rate_mbps_ * sending_ns) / (MeanRateMbps(now) * ns), 1.0);
+}
+
 LinkRow Bottleneck::GetRow(Nanoseconds now) {
   Integrate(now);
   const auto ns = static_cast<double>(now - step_start_);
   const auto per = [ns](double sum) { return ns > 0.0 ? sum / ns : 0.0; };
   return {.rate_mbps = MeanRateMbps(now),
-          .utilisation = per(static_cast<double>(sending_ns_)),
+          .utilisation = Utilisation(now),
           .queue_mean_packets = per(packet_ns_),
           .queue_max_packets = static_cast<double>(most_packets_),
           .queue_mean_ms = per(delay_ns_ns_) / 1e6,

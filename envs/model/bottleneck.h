@@ -46,8 +46,8 @@ class Bottleneck {
   void FillDevice(Nanoseconds now);
   void Integrate(Nanoseconds now);
   void StartSending(Nanoseconds now);
-  void RaiseMaxima();
   double MeanRateMbps(Nanoseconds now) const;
+  double Utilisation(Nanoseconds now) const;
   std::int64_t WaitingPackets() const { return static_cast<std::int64_t>(queue_.size() - 1 + managed_packets_); }
   Nanoseconds TimeToSend(Bytes bytes) const {
     return static_cast<Nanoseconds>(static_cast<double>(bytes) * ns_per_byte_);
@@ -60,6 +60,7 @@ class Bottleneck {
   LossModel loss_;
   double rate_mbps_ = 0.0;
   double ns_per_byte_ = 0.0;
+  double sending_rate_mbps_ = 0.0;  // of the packet that is being sent, or was the last
   Nanoseconds departure_ = kNever;
 
   std::size_t managed_packets_ = 0;  // in `discipline_`
@@ -70,7 +71,8 @@ class Bottleneck {
   Nanoseconds rate_since_ = 0;
   double earlier_rates_ = 0.0;  // Mbit/s x ns, before `rate_since_`
   double packet_ns_ = 0.0;
-  Nanoseconds sending_ns_ = 0;
+  Nanoseconds sending_ns_ = 0;  // at `sending_rate_mbps_`
+  double earlier_sent_ = 0.0;   // Mbit/s x ns, at other rates before
   std::int64_t most_packets_ = 0;
   double delay_ns_ns_ = 0.0;
   double most_delay_ns_ = 0.0;

@@ -40,6 +40,7 @@ void Network::Reset(std::shared_ptr<const Scenario> scenario, std::uint64_t seed
   flows_.resize(scenario_->flows.size());
   next_.Reset(flows_.size(), kNever);
   open_flows_ = flows_.size();
+  last_completion_ = 0;
   const double link_delay_ms = scenario_->LinkDelayMs();
   for (std::size_t i = 0; i < flows_.size(); ++i) {
     const Flow& given = scenario_->flows[i];
@@ -99,13 +100,14 @@ void Network::Step(Nanoseconds duration) {
     flow.delivery.StartStep();
     if (flow.sender) flow.sender->StartStep();
   }
-  const Nanoseconds end = std::min(end_, duration > end_ - now_ ? end_ : now_ + std::max<Nanoseconds>(duration, 0));
-  if (!IsComplete() && end > now_) RunUntil(end);
+  const Nanoseconds end = duration > end_ - now_ ? end_ : now_ + std::max<Nanoseconds>(duration, 0);
+  if (end > now_) RunUntil(end);
 }
 
 // Every packet goes through this function. Flat: inlining the link, the sender and the receiver into it saves time.
 [[gnu::flatten]] void Network::RunUntil(Nanoseconds end) {
-  while (open_flows_ > 0) {
+  while (true) {
+    end = std::min(end, end_);  // the last completion ends the scenario
     const Nanoseconds flow_time = next_.time();
     const Nanoseconds departure = link_.departure();
     const Nanoseconds time = std::min(flow_time, departure);
@@ -126,7 +128,7 @@ void Network::Step(Nanoseconds duration) {
       RunFlow(next_.index(), flow_time);
     }
   }
-  if (open_flows_ > 0) now_ = end;
+  now_ = end;
 }
 
 void Network::SetNextRate(std::size_t index) {
@@ -292,10 +294,12 @@ void Network::SendAck(FlowState& flow, Nanoseconds now) {
 
 /// Returns whether the flow is complete now.
 [[gnu::noinline]] bool Network::Deliver(FlowState& flow, Nanoseconds now) {
-  flow.delivery.OnReceived(now + flow.arrival, flow.receiver.counts().received);
+  const Nanoseconds arrival = now + flow.arrival;
+  flow.delivery.OnReceived(arrival, flow.receiver.counts().received);
   if (!flow.delivery.IsComplete()) return false;
-  --open_flows_;
-  End(flow, now);
+  End(flow, arrival);
+  last_completion_ = std::max(last_completion_, arrival);
+  if (--open_flows_ == 0) end_ = std::min(end_, last_completion_);
   return true;
 }
 

@@ -55,8 +55,8 @@ class Network {
 
   const Scenario& scenario() const { return *scenario_; }
   Nanoseconds now() const { return now_; }
-  bool IsComplete() const { return !flows_.empty() && open_flows_ == 0; }
-  bool IsOver() const { return IsComplete() || now_ >= end_; }
+  bool IsComplete() const { return !flows_.empty() && open_flows_ == 0 && IsOver(); }
+  bool IsOver() const { return now_ >= end_; }
 
   // Rows of the last step.
   LinkRow GetLinkRow();
@@ -164,6 +164,7 @@ class Network {
   Nanoseconds next_change_ = kNever;  // when the link gets its next rate
   Nanoseconds next_rare_ = kNever;    // this, or when a late packet arrives
   std::size_t open_flows_ = 0;        // endless, or have not delivered all their bytes
+  Nanoseconds last_completion_ = 0;
 };
 
 }  // namespace bbrgym

@@ -162,7 +162,7 @@ void Sender::Send(Nanoseconds now, DataPacket& packet) {
 }
 
 void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
-  if (is_stopped_ || ack.count == 0 || packets_.end() == 0) return;
+  if (ack.count == 0 || packets_.end() == 0) return;
   const Bytes prior_in_flight = in_flight_;
   const Bytes delivered_before = counts_.delivered_bytes;
   // Oldest range first, so that packets are delivered in the order of their numbers. Ranges below the window are old.
@@ -216,6 +216,7 @@ void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
   UpdateRecovery(now);
 
   const Bytes acked = counts_.delivered_bytes - delivered_before;
+  const bool is_full = prior_in_flight + connection_.packet_bytes > decision_.cwnd;
   const AckEvent event{.now = now,
                        .rtt = rtt,
                        .bytes_acked = acked,
@@ -225,7 +226,7 @@ void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
                        .in_flight = in_flight_,
                        .delivered = counts_.delivered_bytes,
                        .sent = counts_.sent_bytes,
-                       .is_cwnd_limited = prior_in_flight + connection_.packet_bytes > decision_.cwnd,
+                       .is_cwnd_limited = window_usage_.OnAck(is_full, prior_in_flight, delivered_before),
                        .sample = SampleOf(now, *newest)};
   controller_->OnAck(event);
   UpdateDecision();
@@ -460,6 +461,7 @@ void Sender::MarkAppLimited() {
 
 void Sender::SetTimer(Nanoseconds now) {
   assert(in_flight_ >= 0 && counts_.sent_bytes == counts_.delivered_bytes + counts_.lost_bytes + in_flight_);
+  if (is_stopped_) return;
   is_loss_timer_ = loss_time_ != kNever;
   // A probe may be overdue: a loss by time can come later than a probe timeout, and a backoff may just have ended.
   timer_ = is_loss_timer_ ? loss_time_ : in_flight_ == 0 ? kNever : std::max(now, last_sent_time_ + ProbeTimeout());

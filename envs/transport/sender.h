@@ -11,6 +11,7 @@
 #include "envs/model/ring.h"
 #include "envs/transport/app_source.h"
 #include "envs/transport/reordering_window.h"
+#include "envs/transport/window_usage.h"
 
 namespace bbrgym {
 
@@ -54,7 +55,7 @@ class Sender {
   /// at once, and of the lost bytes with the next ACK.
   void OnTimer(Nanoseconds now);
 
-  /// Ends sending for good.
+  /// Ends sending for good. Acknowledgements still count.
   void Stop() {
     is_stopped_ = true;
     timer_ = wake_ = kNever;
@@ -158,6 +159,7 @@ class Sender {
   bool has_acked_ = false;
   AckPacket known_;  // the ranges of the last acknowledgement, if it had more than one
   ReorderingWindow reordering_;
+  WindowUsage window_usage_;
   Bytes in_flight_ = 0;
 
   // Flags of the segments, from the oldest unacknowledged one to the newest one sent.
