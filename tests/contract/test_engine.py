@@ -143,6 +143,8 @@ def test_a_flow_is_active_from_its_start_to_its_stop_or_last_byte(engine: Engine
     assert math.isnan(flow_column(trace, "cwnd_packets")[-1, 0])
     assert flow_column(trace, "received_bytes")[:, 2].sum() == pytest.approx(123_456)
     assert active[-1, 2] == 0
+    completion_ms = flow_column(trace, "completion_time_ms")[-1, 2]
+    assert 100 * active[:, 2].sum() == pytest.approx(completion_ms, abs=1.0 if trace.engine == "linux" else 0.01)
 
 
 @simulated
@@ -171,6 +173,37 @@ def test_the_rate_of_a_step_is_its_mean_rate(engine: Engine) -> None:
     assert rates == pytest.approx([4.0, 6.0, 8.0, 2.0, 20.0, 8.0])
     coarse, fine = (simulate(scenario, engine, seed=1, step_ms=step_ms).summary().link for step_ms in (100.0, 1.0))
     assert coarse.rate_mbps == pytest.approx(fine.rate_mbps) == pytest.approx(8.0)
+
+
+@simulated
+def test_utilisation_is_of_what_the_link_could_send_however_long_steps_are(engine: Engine) -> None:
+    """A link that is slow for most of the time is busy then, and may be idle while it is fast."""
+    changes = tuple((0.05 * i, rate) for i, rate in enumerate([1.0, 50.0] * 20))
+    scenario = Scenario(rate_mbps=1, buffer_bdp=20, duration_s=2, rate_schedule=changes, flows=(Flow("bbr", 20),))
+    traces = [simulate(scenario, engine, seed=1, step_ms=step_ms) for step_ms in (10.0, 100.0)]
+    fine, coarse = (trace.summary().link.utilisation for trace in traces)
+    assert coarse == pytest.approx(fine, abs=0.02)
+    wire_mbit = flow_column(traces[0], "arrived_bytes").sum() * 1.04 * 8e-6
+    assert coarse == pytest.approx(wire_mbit / (2 * 25.5), abs=0.02)
+    assert coarse < 0.9
+
+
+@simulated
+def test_the_longest_queue_of_a_step_is_drained_at_a_rate_of_this_step(engine: Engine) -> None:
+    """A change of the rate at the end of a step is of the next one."""
+    scenario = Scenario(rate_mbps=20, duration_s=2, rate_schedule=((1.0, 1.0),), flows=(Flow("cubic", rtt_ms=40),))
+    trace = simulate(scenario, engine, seed=1, step_ms=100.0)
+    before, after = link_column(trace, "queue_max_ms")[9:11]
+    assert before < 100 < 300 < after
+
+
+@pytest.mark.parametrize("case", ["native", "ns3-quic"], indirect=True)
+def test_acknowledgements_of_a_flow_that_has_ended_still_count(engine: Engine) -> None:
+    """But for ns-3's own TCP (docs/native.md)."""
+    flows = (Flow("bbr", rtt_ms=100, size_bytes=10_000), Flow("cubic", rtt_ms=100, start_s=0.5))
+    trace = simulate(Scenario(rate_mbps=20, duration_s=2, flows=flows), engine)
+    sent, delivered = (flow_column(trace, name)[:, 0].sum() for name in ("sent_packets", "delivered_packets"))
+    assert (sent, delivered) == (10, 10)
 
 
 def test_a_step_longer_than_the_scenario_ends_with_it(engine: Engine) -> None:

@@ -73,15 +73,24 @@ def test_a_bound_that_limits_the_probe_is_no_plateau() -> None:
     assert rounds.phase == DOWN, "the application sends less than the window allows: the plateau is the path's"
 
 
-def test_the_window_limits_the_flow_for_a_round_after_it_has() -> None:
+def test_the_bound_grows_only_while_the_window_limits_the_flow() -> None:
     rounds = bounded_probe()
     bound = rounds.metrics["inflight_hi_packets"]
-    rounds.round(in_flight=57, tx_in_flight=50, acks=60, is_limited=lambda i: i == 0)
-    first = rounds.metrics["inflight_hi_packets"]
+    rounds.round(in_flight=57, tx_in_flight=50, acks=60)
+    grown = rounds.metrics["inflight_hi_packets"]
     rounds.round(in_flight=50, tx_in_flight=50, acks=60, is_limited=lambda i: False)
-    second = rounds.metrics["inflight_hi_packets"]
-    rounds.round(in_flight=50, tx_in_flight=50, acks=60, is_limited=lambda i: False)
-    assert bound < first < second == rounds.metrics["inflight_hi_packets"]
+    assert bound < grown == rounds.metrics["inflight_hi_packets"]
+
+
+def test_a_probe_that_losses_have_ended_is_not_repeated_after_marks() -> None:
+    """Linux keeps the losses of the cycle's first ACK (bbr_main)."""
+    rounds = Rounds(UP, ecn_threshold=1.0, **WITHOUT_PROBE_RTT)
+    rounds.round(in_flight=60, tx_in_flight=100, lost=3)
+    assert rounds.phase == DOWN
+    rounds.round(in_flight=60, tx_in_flight=60, marked=2)
+    for _ in range(10):
+        rounds.round(in_flight=60, tx_in_flight=60)
+        assert rounds.phase != REFILL
 
 
 def test_a_probe_that_begins_anew_after_a_spurious_recovery_is_of_the_same_cycle() -> None:

@@ -136,6 +136,20 @@ def test_after_each_timeout_the_curve_starts_flat_at_the_threshold(timeouts: int
     assert hand.cwnd == pytest.approx(C * 5.0**3 + 700, rel=0.02)
 
 
+def test_a_loss_after_a_timeout_has_its_own_curve():
+    """The slow start after a timeout ends by a loss, not at the threshold: the curve returns to where the loss was."""
+    hand = Hand(cwnd_packets=1000, has_fast_convergence=0)
+    hand.hear(Recovery.LOSS, 0)
+    hand.hear(Recovery.OPEN, 0)
+    while hand.cwnd < 500:
+        hand.next_ack()
+    hand.lose()
+    hand.avoid_for(1.0)
+    assert hand.metrics["w_max_packets"] == pytest.approx(500, abs=1)
+    k_s = (500 * (1 - BETA) / C) ** (1 / 3)
+    assert hand.cwnd == pytest.approx(C * (1.0 - k_s) ** 3 + 500, rel=0.02)
+
+
 @pytest.mark.parametrize("is_idle", [True, False])
 def test_time_in_which_the_window_does_not_limit_the_flow_does_not_count(is_idle: bool):
     """RFC 9438, sections 4.2 and 5.8."""

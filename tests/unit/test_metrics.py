@@ -206,6 +206,10 @@ def test_the_least_completion_time_uses_the_largest_rate() -> None:
     scenario = Scenario(rate_mbps=8, rate_schedule=((1, 16), (2, 4)), flows=flows)
     assert scenario.ideal_completion_ms(0) == pytest.approx(60 + (1500 + 80) * 8 / 16e3)
     assert math.isnan(scenario.ideal_completion_ms(1))
+    never = Scenario(rate_mbps=100, rate_schedule=((0, 4), (2, 8)), flows=flows)
+    assert never.ideal_completion_ms(0) == pytest.approx(60 + (1500 + 80) * 8 / 8e3), "it never has `rate_mbps`"
+    slow = Scenario(rate_mbps=8, flows=(Flow(rtt_ms=40, size_bytes=3500, app_rate_mbps=0.8),))
+    assert slow.ideal_completion_ms(0) == pytest.approx(60 + 3000 * 8 / 0.8e3 + 540 * 8 / 8e3)
     varying = Scenario(rate_mbps=8, flows=(Flow(rtt_ms=40, rtt_schedule=((1, 20), (2, 60)), size_bytes=1000),))
     assert varying.ideal_completion_ms(0) == pytest.approx(30 + 1040 * 8 / 8e3)
     flows = tuple(Flow(rtt_ms=40, size_bytes=1000, path=path) for path in get_args(Path))

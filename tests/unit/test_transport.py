@@ -117,6 +117,16 @@ def test_a_retransmission_leaves_when_recovery_begins_however_small_the_window()
     assert hand.send(51) == [], "and only then"
 
 
+def test_a_full_window_limits_the_flow_until_what_was_in_flight_then_is_delivered():
+    """Linux, tcp_cwnd_validate."""
+    hand = Hand(cwnd=10)
+    hand.send(0)
+    assert [hand.ack(10 + i, (0, i)).is_cwnd_limited for i in range(10)] == [True] * 10
+    hand.decide(cwnd=20 * PACKET)
+    hand.send(30, 5)
+    assert not hand.ack(40, (0, 11)).is_cwnd_limited
+
+
 def test_an_ack_says_everything_once():
     hand = Hand()
     hand.send(0)
@@ -126,8 +136,8 @@ def test_an_ack_says_everything_once():
     assert (first.prior_in_flight, first.in_flight, first.sent) == (10 * PACKET, 7 * PACKET, 10 * PACKET)
     assert first.is_cwnd_limited
     second = hand.ack(11, (0, 3))
+    assert second.is_cwnd_limited, "for a round trip"
     assert (second.bytes_acked, second.prior_in_flight, second.in_flight) == (PACKET, 7 * PACKET, 6 * PACKET)
-    assert not second.is_cwnd_limited
     hand.ack(12, (0, 3))  # a duplicate
     hand.ack(12, (10, 2**64 - 1))  # packets that were never sent
     hand.sender.on_ack(12 * MS, [])
