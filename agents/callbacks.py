@@ -33,7 +33,11 @@ from bbrgym.envs.episode_spec import EpisodeSpec
 LOGGER = logging.getLogger(__name__)
 
 EVALUATION_SEED: Final = 2**32
-"""Seed of the first evaluation episode. Training seeds are below it, so no episode is in both."""
+"""Seed of the first evaluation episode. Training seeds are below it, so no episode is in both.
+
+NumPy takes the seed of an episode as the words `[episode, 1]`, and zeros behind them make no difference. So a generator
+of a training with these words has another number than 0 behind them.
+"""
 
 
 class Learner(Restorable, Protocol):
@@ -135,6 +139,7 @@ class Callbacks:
         state: of the training, updated here.
         yardsticks: logged with each evaluation, so that they are lines beside it.
         curriculum: updated when it is due, before a rollout; None for none.
+        earlier_steps: of the policy with which the training begins: what it has learned from; None if it is unknown.
     """
 
     def __init__(
@@ -149,6 +154,7 @@ class Callbacks:
         state: TrainingState,
         yardsticks: Sequence[Yardstick] = (),
         curriculum: Curriculum | None = None,
+        earlier_steps: int | None = 0,
     ) -> None:
         self.tracker = tracker
         self.state = state
@@ -159,6 +165,7 @@ class Callbacks:
         self._console = console
         self._yardsticks = yardsticks
         self._curriculum = curriculum
+        self._earlier = {} if earlier_steps == 0 else {"earlier_steps": earlier_steps}
         self._made_with = {name: value for name, value in source_tags().items() if name != "host"}
         self._episodes = Episodes(spec, min(training.n_envs, training.eval_episodes), is_healing=True)
         before_s = [line["metrics"][PROCESSOR] for line in read_metrics(directory) if PROCESSOR in line["metrics"]]
@@ -292,6 +299,7 @@ class Callbacks:
         agent.training = {
             "algorithm": self._algorithm,
             "steps": steps,
+            **self._earlier,
             "seed": self.seed,
             "reward": reward,
             "made_with": self._made_with,
@@ -333,8 +341,8 @@ def evaluate_agent(agent: Agent, env: Episodes, episodes: int) -> dict[str, floa
         episodes: how many.
 
     Returns:
-        `eval/reward`: mean over episodes and flows of the mean reward per step; `eval/reward_std`: their standard
-        deviation; `eval/utilisation` and `eval/queue_ms`: means over episodes and steps.
+        `eval/reward`: mean over episodes and flows of the mean reward per step in which the flow took part;
+        `eval/reward_std`: their standard deviation; `eval/utilisation` and `eval/queue_ms`: means over episodes and steps.
 
     Raises:
         EngineError: an engine failed.
@@ -351,8 +359,9 @@ def evaluate_agent(agent: Agent, env: Episodes, episodes: int) -> dict[str, floa
         count = np.zeros(engines * flows)
         for step in _steps(agent, env, env.finish_resets()):
             are_running = is_running.repeat(flows)
-            total += np.where(are_running, step.rewards.astype(np.float32), 0.0)
-            count += are_running
+            counted = are_running & step.took_part
+            total += np.where(counted, step.rewards.astype(np.float32), 0.0)
+            count += counted
             links.append(step.link[is_running])
             is_running = is_running & ~step.is_over
             if not is_running.any():
@@ -368,9 +377,10 @@ def evaluate_agent(agent: Agent, env: Episodes, episodes: int) -> dict[str, floa
 
 
 class _Step(NamedTuple):
-    """One step of N engines with K agent flows each: shapes (N x K,), (N, `LINK_COLUMNS`) and (N,)."""
+    """One step of N engines with K agent flows each: shapes (N x K,) twice, (N, `LINK_COLUMNS`) and (N,)."""
 
     rewards: npt.NDArray[np.float64]
+    took_part: npt.NDArray[np.bool_]
     link: npt.NDArray[np.float64]
     is_over: npt.NDArray[np.bool_]
 
@@ -382,7 +392,8 @@ def _steps(agent: Agent, env: Episodes, observations: npt.NDArray[np.float32]) -
         rollout = env.begin_rollout(np.zeros((env.most_steps, len(observations), 2), np.float32))
         env.run(rollout, agent.compiled)
         rewards = env.spec.reward.evaluate(rollout.context()).reshape(-1, len(observations))
-        yield from map(_Step, rewards, rollout.arrays.link, rollout.terminated | rollout.truncated)
+        is_over = rollout.terminated | rollout.truncated
+        yield from map(_Step, rewards, rollout.took_part(), rollout.arrays.link, is_over)
         return
     while True:
         env.act(agent.predict(observations), np.flatnonzero(env.is_running))
@@ -390,4 +401,5 @@ def _steps(agent: Agent, env: Episodes, observations: npt.NDArray[np.float32]) -
         if result.errors:
             raise EngineError(next(iter(result.errors.values())))
         observations = result.observations
-        yield _Step(result.rewards, result.record.link, result.terminated | result.truncated)
+        is_over = result.terminated | result.truncated
+        yield _Step(result.rewards, result.record.took_part, result.record.link, is_over)

@@ -280,6 +280,7 @@ class Distillation(Learner):
                         delivered=rollout.column(_DELIVERED),
                         took_part=took_part,
                         scenarios=indices.repeat(spec.agents),
+                        lengths=self._steps(number).numpy()[indices].repeat(spec.agents),
                     )
                 )
         seen = joined(parts)

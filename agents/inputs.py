@@ -18,6 +18,12 @@ INPUT_EPISODES: Final = 16
 """How many episodes a learner measures that says nothing else."""
 
 
+def input_rngs(entropy: Sequence[int], episodes: int) -> list[np.random.Generator]:
+    """Return a generator for each episode of `measure_inputs`, by what a learner seeds everything with."""
+    # No number is 0: see `bbrgym.agents.callbacks.EVALUATION_SEED`.
+    return [np.random.default_rng([*entropy, number]) for number in range(1, episodes + 1)]
+
+
 def measure_inputs(spec: EpisodeSpec, rngs: Sequence[np.random.Generator]) -> tuple[Array, Array]:
     """Return the mean and the scale of observations (`standardisation`) in episodes with random actions.
 

@@ -24,7 +24,7 @@ RATE_STEPS: Final = 20
 LEAST_SHARE: Final = 0.02
 """Of the rates of a link, at least."""
 LEAST_PART: Final = 0.3
-"""A flow that takes part in a smaller fraction of the steps teaches nothing about its path."""
+"""A flow that takes part in a smaller fraction of its episode teaches nothing about its path."""
 OUTSIDE: Final = 5.0
 """The loss of an action outside of the table, per unit."""
 
@@ -46,6 +46,7 @@ def sequences(
     delivered: npt.NDArray[np.float64],
     took_part: npt.NDArray[np.bool_],
     scenarios: npt.NDArray[np.intp],
+    lengths: npt.NDArray[np.intp],
 ) -> Seen:
     """Return the sequences of the flows that take part, each from its own start on, as a policy in an engine has them.
 
@@ -55,9 +56,10 @@ def sequences(
         delivered: packets of each step, shape (T, M).
         took_part: shape (T, M).
         scenarios: shape (M,).
+        lengths: steps of the flows' episodes, of which T is the longest, shape (M,).
     """
     steps = len(took_part)
-    kept = np.flatnonzero(took_part.mean(axis=0) > LEAST_PART)
+    kept = np.flatnonzero(took_part.sum(axis=0) > LEAST_PART * lengths)
     first = took_part[:, kept].argmax(axis=0)
     places = np.arange(steps) + first[:, np.newaxis]  # (K, T)
     is_there = places < steps

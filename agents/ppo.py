@@ -38,7 +38,7 @@ from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import PPOConfig
 from bbrgym.agents.curriculum import without_curriculum
 from bbrgym.agents.decisions import Decisions, SegmentDecisions, Segments, SingleDecisions
-from bbrgym.agents.inputs import INPUT_EPISODES, measure_inputs
+from bbrgym.agents.inputs import INPUT_EPISODES, input_rngs, measure_inputs
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.torch_network import TorchNetwork, policy_with_memory
 from bbrgym.agents.tuned_policy import TunedPolicy, check_origin
@@ -102,7 +102,7 @@ class PPO(Learner):
         if self._inputs is None:
             # With the failures, so that the episode that made an engine fail is not repeated.
             entropy = [self._seed, callbacks.state.engine_failures]
-            rngs = [np.random.default_rng([*entropy, number]) for number in range(INPUT_EPISODES)]
+            rngs = input_rngs(entropy, INPUT_EPISODES)
             self._inputs = measure_inputs(self._spec, rngs)
             if self._tuned is not None:
                 self._actor.load(self._actor.network().for_standardised_inputs(*self._inputs))

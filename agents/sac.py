@@ -20,7 +20,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from bbrgym.agents.actor import ACTIVATION_TYPES, actor_network
 from bbrgym.agents.callbacks import Callbacks, Learner
 from bbrgym.agents.checkpoint import TrainingState
-from bbrgym.agents.inputs import INPUT_EPISODES, measure_inputs
+from bbrgym.agents.inputs import INPUT_EPISODES, input_rngs, measure_inputs
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.replay import FlowReplayBuffer
 from bbrgym.agents.wrappers import StandardiseObservation
@@ -98,7 +98,7 @@ class SACLearner(Learner):
         if not inputs.is_fitted:
             # With the failures, so that the episode that made an engine fail is not repeated.
             entropy = [self._seed, state.engine_failures]
-            rngs = [np.random.default_rng([*entropy, number]) for number in range(INPUT_EPISODES)]
+            rngs = input_rngs(entropy, INPUT_EPISODES)
             inputs.fit(*measure_inputs(self._spec, rngs))
         if has_begun:
             self.restart(self._seed, state)

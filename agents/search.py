@@ -26,7 +26,7 @@ from bbrgym.agents.curriculum import Curriculum, curriculum_of, without_curricul
 from bbrgym.agents.draws import draw, draw_bank, measure_bank, objective
 from bbrgym.agents.fitness import Array as Outcomes
 from bbrgym.agents.fitness import make_runs
-from bbrgym.agents.inputs import measure_inputs
+from bbrgym.agents.inputs import input_rngs, measure_inputs
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.searched_weights import Weights, searched_weights
 from bbrgym.agents.tuned_policy import check_origin
@@ -73,7 +73,7 @@ class WeightSearch(Learner):
     def learn(self, total_steps: int, callbacks: Callbacks) -> None:
         """See `Learner`; a generation is a rollout."""
         self._inputs = self._inputs or measure_inputs(
-            self._spec, [self._rng(_INPUTS, number) for number in range(self._config.scenarios)]
+            self._spec, input_rngs([self._seed, _INPUTS], self._config.scenarios)
         )
         callbacks.on_training_start(self)
         is_on = self._config.relative_to is None or self._measure_bank(callbacks)

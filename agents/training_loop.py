@@ -19,7 +19,7 @@ from bbrgym.agents.curriculum import Breaks, Curriculum
 from bbrgym.agents.provenance import run_name
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.agents.yardsticks import Measure, Yardstick
-from bbrgym.baselines.policy_file import FOLDERS
+from bbrgym.baselines.policy_file import FOLDERS, decisions_of, read_policy
 from bbrgym.checks import read_record
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode_spec import EpisodeSpec
@@ -88,7 +88,8 @@ def run_training(
         ValueError: the learner refuses its configuration, there is nothing left to do, or the folder is in use.
         EngineError: engines failed too often.
     """
-    algorithm, seed = config["agent"]["algorithm"], int(config.get("seed", 1))
+    algorithm, tunes = config["agent"]["algorithm"], config["agent"].get("tunes")
+    seed = int(config.get("seed", 1))
     curriculum = _make_curriculum(config, spec, breaks)
     learned = spec if curriculum is None else curriculum.on(spec)
     with closing(make_learner(config, learned, training)) as learner, _lock(directory):
@@ -129,6 +130,7 @@ def run_training(
                         state=state,
                         yardsticks=yardsticks,
                         curriculum=curriculum,
+                        earlier_steps=0 if tunes is None else decisions_of(read_policy(tunes).training),
                     )
                 )
             )

@@ -194,6 +194,15 @@ class StoredPolicy:
         return b"".join(parts)
 
 
+def decisions_of(training: Mapping[str, Any]) -> int | None:
+    """Return how many decisions a policy has learned from, by what `bbrgym train` recorded; None: nobody knows.
+
+    Those of the policy with which its training began count, too.
+    """
+    steps, earlier = training.get("steps"), training.get("earlier_steps", 0)
+    return None if "imported" in training or steps is None or earlier is None else steps + earlier
+
+
 def content_hash(spec: Mapping[str, Any], kind: str, arrays: Mapping[str, Array]) -> str:
     """Return the SHA-256 of what decides an agent's gains: its observation, its action, and its numbers."""
     decisive = {"observation": spec["observation"], "action": spec["action"]}

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from bbrgym.baselines import registry
-from bbrgym.baselines.policy_file import Network, StoredPolicy
+from bbrgym.baselines.policy_file import Network, StoredPolicy, decisions_of
 from bbrgym.checks import check_integer, check_keys, check_name, is_number
 from bbrgym.files import DAMAGES, damage, json_text
 
@@ -45,7 +45,7 @@ _DIRECTIVE: Final = re.compile(
 """What may follow a `#` in a C file."""
 _HIDES_A_DIRECTIVE: Final = re.compile(r"\?\?[=/]|%:|\\[ \t]*$|\b_Pragma\b|\basm\b|\b__asm(?:__)?\b", re.MULTILINE)
 """What could be a `#`, hide one, or read another file in a way of its own."""
-TRAINING: Final = ("algorithm", "steps", "seed", "reward", "adds_to", "imported", "sha256", "licence")
+TRAINING: Final = ("algorithm", "steps", "earlier_steps", "seed", "reward", "imported", "sha256", "licence")
 """What an entry keeps of a policy's training."""
 
 
@@ -117,9 +117,7 @@ class Entry:
         """How many decisions a policy has learned from, as `bbrgym train` recorded it; None where nothing did."""
         if self.kind != "policy":
             return None
-        training = self.content["agent"]["training"]
-        began_elsewhere = "adds_to" in training or "imported" in training
-        return None if began_elsewhere else training.get("steps")
+        return decisions_of(self.content["agent"]["training"])
 
     def policy(self) -> StoredPolicy:
         """Return the policy of an entry of that kind.
@@ -330,9 +328,10 @@ def _check_policy(entry: Entry) -> None:
     check_keys("agent", agent, ("activation", "output", "spec", "training"))
     check_keys("spec", agent.get("spec"), ("observation", "action", "env"))
     check_keys("training", agent.get("training"), TRAINING)
-    if agent["training"].get("steps") is not None:
-        check_integer("the steps of the training", agent["training"]["steps"], at_least=1, below=2**53)
-    for name in ("algorithm", "adds_to", "imported", "sha256", "licence"):
+    for name, at_least in (("steps", 1), ("earlier_steps", 0)):
+        if agent["training"].get(name) is not None:
+            check_integer(f"{name} of the training", agent["training"][name], at_least=at_least, below=2**53)
+    for name in ("algorithm", "imported", "sha256", "licence"):
         if agent["training"].get(name) is not None:
             check_text(name, agent["training"][name])
     entry.policy()

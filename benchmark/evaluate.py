@@ -169,15 +169,15 @@ def mean_of_episodes(results: pd.DataFrame) -> dict[str, float]:
 def episode_rewards(agent: Agent, trace: Trace) -> list[float]:
     """Return each flow's mean reward per step, by the reward that the agent was trained with.
 
-    It is NaN for flows that no agent drives. Steps in which a flow is inactive count as 0, as in training.
+    It is NaN for flows that no agent drives. Steps in which a flow takes no part do not count, as in training.
     """
     rewards = []
     for flow in range(len(trace.scenario.flows)):
         if flow not in trace.scenario.agent_flows:
             rewards.append(float("nan"))
             continue
-        steps = agent.spec.reward.over_steps(trace.scenario, (flow,), trace.flows, trace.link)
-        rewards.append(float(np.mean(steps[:, 0])))
+        mean = agent.spec.reward.mean_over_steps(trace.scenario, (flow,), trace.flows, trace.link)
+        rewards.append(float(mean[0]))
     return rewards
 
 

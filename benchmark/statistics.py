@@ -46,7 +46,8 @@ def estimate(
     Args:
         values: shape (n,); NaN values are left out.
         statistic: what to estimate.
-        strata: shape (n,), the group of each value, as in `bootstrap_interval`.
+        strata: shape (n,), the group of each value, as in `bootstrap_interval`. Where each group has a single value,
+            none of them is a sample.
         is_sample: False if the values are one run, measured several times: an interval of width 0
             would claim certainty.
     """
@@ -55,6 +56,7 @@ def estimate(
     known = data[is_known]
     if strata is not None:
         strata = [stratum for stratum, is_kept in zip(strata, is_known, strict=True) if is_kept]
+        is_sample = is_sample and (known.size <= 1 or len(set(strata)) < known.size)
     low, high = bootstrap_interval(known, statistic, strata=strata) if is_sample else (math.nan, math.nan)
     return Estimate(float(statistic(known)) if known.size else math.nan, low, high, known.size)
 

@@ -126,8 +126,8 @@ def _judge_algorithm(spec: EpisodeSpec, name: str, drawn: list[tuple[Scenario, i
         trace = simulate(scenario.with_agents_as(name), "native", seed, spec.interval_ms(scenario))
         end = _last_step(trace, scenario)
         # By the agents' preferences, which algorithms do not have.
-        of_steps = spec.reward.over_steps(scenario, scenario.agent_flows, trace.flows[:end], trace.link[:end])
-        rewards += of_steps.mean(axis=0).tolist()
+        means = spec.reward.mean_over_steps(scenario, scenario.agent_flows, trace.flows[:end], trace.link[:end])
+        rewards += means[~np.isnan(means)].tolist()
     return float(np.mean(rewards))
 
 

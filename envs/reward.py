@@ -143,6 +143,18 @@ class Reward:
         )
         return self.evaluate(context).reshape(steps, len(flows))
 
+    def mean_over_steps(self, scenario: Scenario, flows: Sequence[int], rows: Array, link: Array) -> Array:
+        """Return each flow's mean reward over the steps in which it takes part, by the arguments of `over_steps`.
+
+        Returns:
+            Shape (number of `flows`,); NaN for a flow that takes part in none.
+        """
+        rewards = self.over_steps(scenario, flows, rows, link)
+        part = _native.took_part(np.ascontiguousarray(rows))[:, list(flows)]
+        count = part.sum(axis=0)
+        total = np.where(part, rewards, 0.0).sum(axis=0)
+        return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Reward, (self.terms,)  # without what is compiled, which does not pickle
 

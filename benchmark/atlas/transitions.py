@@ -135,7 +135,9 @@ def regrets(
     where = folder or FOLDER / manifest.name
     if shards is None:
         shards = sorted({*find_shards(where, level)} & {*find_shards(where, YARDSTICKS)})
-    names = [behaviour.text for behaviour in manifest.levels[level]]
+    acting = manifest.levels[level]
+    # A level lacks the steps in which an algorithm has no estimate of the path yet. Its yardstick has them.
+    places = {behaviour: place for place, behaviour in enumerate(manifest.yardsticks.values())}
     rows = []
     for number, shard in zip(shards, read_shards(where, level, shards), strict=True):
         yardsticks, facts = read_shard(shard_path(where, YARDSTICKS, number))
@@ -145,11 +147,15 @@ def regrets(
             own = shard.rewards[of_flow == episode]
             if not len(own) or np.isnan(reached).all():
                 continue
-            reward, best = math.fsum(own.tolist()) / len(own), int(np.nanargmax(reached))
+            best = int(np.nanargmax(reached))
+            behaviour = acting[int(shard.behaviours[shard.episodes == episode][0])]
+            reward = float(reached[places[behaviour]]) if behaviour in places else math.nan
+            if math.isnan(reward):
+                reward = math.fsum(own.tolist()) / len(own)
             rows.append(
                 {
                     "episode": episode,
-                    "behaviour": names[int(shard.behaviours[shard.episodes == episode][0])],
+                    "behaviour": behaviour.text,
                     "reward": reward,
                     "best": float(reached[best]),
                     "yardstick": facts.names[best],

@@ -206,7 +206,8 @@ class TestLessons:
         actions = observations[:4, :, 0] / 10
         delivered = np.full((4, 3), 2.0)
         scenarios = np.array([7, 8, 9])
-        seen = lessons.sequences(observations, actions, delivered, took_part, scenarios)
+        lengths = np.array([4, 4, 4])
+        seen = lessons.sequences(observations, actions, delivered, took_part, scenarios, lengths)
         assert (seen.scenarios.tolist(), seen.first.tolist()) == ([7, 8, 9], [0, 2, 1])
         assert seen.took_part.tolist() == [
             [True, True, True, False],
@@ -216,8 +217,22 @@ class TestLessons:
         assert seen.observations[:, :2, 0].tolist() == [[0, 3], [7, 10], [5, 8]]
         np.testing.assert_allclose(seen.actions[:, :2], seen.observations[:, :2, 0] / 10)
         assert seen.rates[:, 0].tolist() == [1.5, 1.0, 1.0]
-        few = lessons.sequences(observations, actions, delivered, took_part & (np.arange(3) == 1), scenarios)
+        few = lessons.sequences(observations, actions, delivered, took_part & (np.arange(3) == 1), scenarios, lengths)
         assert few.scenarios.tolist() == [8]
+
+    def test_how_long_a_flow_takes_part_counts_in_its_own_episode(self) -> None:
+        """However long the episodes beside it are."""
+        took_part = np.zeros((100, 3), np.bool_)
+        took_part[10:30, 0] = took_part[10:30, 1] = took_part[:, 2] = True
+        seen = lessons.sequences(
+            observations=np.zeros((101, 3, 1), np.float32),
+            actions=np.zeros((100, 3), np.float32),
+            delivered=np.ones((100, 3)),
+            took_part=took_part,
+            scenarios=np.arange(3),
+            lengths=np.array([30, 100, 100]),
+        )
+        assert seen.scenarios.tolist() == [0, 2]
 
     def test_the_rate_of_a_flow_is_that_of_the_steps_around(self) -> None:
         times = np.arange(100.0)
