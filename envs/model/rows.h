@@ -54,10 +54,10 @@ inline constexpr std::size_t kColumnCount = sizeof(Row) / sizeof(double);
 
 static_assert(kColumnCount<FlowRow> == std::size(kFlowColumns) && kColumnCount<LinkRow> == std::size(kLinkColumns));
 
-/// Whether a flow took part in a step. `is_active` alone is not enough: a flow that ended within the step took part in
-/// it. NaN means no.
+/// Whether a flow took part in a step: it was there for some of it. What was in flight at its end may be acknowledged
+/// later. NaN means no.
 inline bool TookPart(const FlowRow& row) {
-  return row.is_active + row.sent_packets + row.delivered_packets > 0.0;
+  return row.is_active > 0.0;
 }
 
 /// Adds what the row of the second link says to that of the bottleneck.

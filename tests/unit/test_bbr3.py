@@ -193,7 +193,7 @@ def test_after_marks_without_losses_the_next_probe_follows_at_once(gain: float, 
 
 def test_the_probe_after_marks_raises_the_bound_by_half_in_its_first_round() -> None:
     rounds = bounded_probe()
-    rounds.round(in_flight=50, tx_in_flight=60, lost=3)
+    rounds.until(DOWN, in_flight=80, tx_in_flight=50, is_limited=lambda i: False)
     rounds.until(CRUISE, in_flight=40, tx_in_flight=40)
     bound = rounds.metrics["inflight_hi_packets"]
     rounds.ack(bytes_marked=PACKET)

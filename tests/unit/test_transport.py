@@ -902,17 +902,19 @@ def test_resuming_in_recovery_is_no_restart():
     assert hand.told.restarts == []
 
 
-def test_a_stopped_sender_is_silent_and_deaf():
+def test_a_stopped_sender_is_silent_and_still_counts_acknowledgements():
     hand = paced_hand(8, PACKET, cwnd=10)
     hand.send(0)
     hand.sender.stop()
     assert hand.sender.next_timer() is None
     assert hand.send(1) == []
-    before = hand.sender.counts()
-    hand.sender.on_ack(10 * MS, [(0, 0)])
+    sent = hand.sender.counts()["sent_packets"]
+    hand.ack(10, (0, sent - 1))
+    assert hand.sender.counts()["delivered_bytes"] == sent * PACKET
+    assert hand.sender.in_flight == 0
     hand.fire(2000)
     assert hand.send(2000) == []
-    assert (hand.sender.counts(), hand.told.calls, hand.sender.next_timer()) == (before, [], None)
+    assert (hand.sender.counts()["sent_packets"], hand.sender.next_timer()) == (sent, None)
 
 
 def test_a_flow_that_would_stop_at_the_end_of_time_never_stops():
