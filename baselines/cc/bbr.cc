@@ -267,9 +267,9 @@ void BbrController::StartPhase(int index, Nanoseconds now) {
 }
 
 void BbrController::EnterProbeRtt(Bytes cwnd) {
-  SaveCwnd();
-  probe_rtt_cwnd_ = cwnd;
   mode_ = Mode::kProbeRtt;
+  SaveCwnd();  // the larger one of now and before: Linux, too, is in ProbeRTT by then
+  probe_rtt_cwnd_ = cwnd;
   probe_rtt_.Start();
 }
 
