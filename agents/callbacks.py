@@ -342,7 +342,8 @@ def evaluate_agent(agent: Agent, env: Episodes, episodes: int) -> dict[str, floa
 
     Returns:
         `eval/reward`: mean over episodes and flows of the mean reward per step in which the flow took part;
-        `eval/reward_std`: their standard deviation; `eval/utilisation` and `eval/queue_ms`: means over episodes and steps.
+        `eval/reward_std`: their standard deviation; `eval/utilisation` and `eval/queue_ms`: means over episodes and
+        steps.
 
     Raises:
         EngineError: an engine failed.

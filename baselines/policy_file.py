@@ -38,6 +38,8 @@ MODELS: Final = ("default", "bbr")
 
 FOLDERS: Final = ("best", "final")
 """The subfolders of a training run that hold policies, preferred first."""
+FILES: Final = ("agent.json", "policy.npz")
+"""What a policy's folder has."""
 
 SCRIPTED: Final = "scripted:"
 """Prefix of a scripted agent's name where the path of a trained one may be given."""
@@ -145,7 +147,7 @@ class StoredPolicy:
         return content_hash(self.spec, self.network.kind, self.network.to_arrays())
 
     def save(self, folder: Path) -> None:
-        """Write `agent.json` and `policy.npz`, replacing the folder as a whole."""
+        """Write `agent.json` and `policy.npz` at once; other files of the folder stay."""
         partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
@@ -163,6 +165,9 @@ class StoredPolicy:
         # One line per entry: a scenario may have hundreds of rates.
         entries = (f" {json.dumps(name)}: {json.dumps(value)}" for name, value in description.items())
         (partial / "agent.json").write_text("{\n" + ",\n".join(entries) + "\n}\n", encoding="utf-8")
+        for other in folder.iterdir() if folder.is_dir() else ():
+            if other.name not in FILES:
+                other.rename(partial / other.name)
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
 

@@ -76,7 +76,8 @@ TRACKS: Final[dict[str, Track]] = {
     ),
     "policy, 1e8 decisions": Track("the same, with at most 100,000,000", _learned_from(1e8)),
     "policy, any": Track(
-        "any policy: also one of more decisions, imported, or begun from one of unknown decisions", lambda e: e.kind == "policy"
+        "any policy: also one of more decisions, imported, or begun from one of unknown decisions",
+        lambda e: e.kind == "policy",
     ),
     f"C file of at most {MOST_LINES} lines": Track(
         f"a controller in one C file of at most {MOST_LINES} lines of {MOST_COLUMNS} letters, with any parameters",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,7 @@ from bbrgym.envs.linux.transfer import (
     name_of,
     receive,
     send,
+    trace_of,
 )
 from bbrgym.envs.scenario import Flow
 from bbrgym.envs.trace_file import save_trace
@@ -92,8 +94,10 @@ def _send(options: argparse.Namespace, out: _Output) -> int:
         ecn=options.ecn,
         transport=options.transport,
     )
-    status = 1
-    for event in send(
+    seed = secrets.randbits(63) if options.seed is None else options.seed
+    sent: list[SentInterval] = []
+    packet_bytes, status = 0, 1
+    events = send(
         host,
         port,
         flow=flow,
@@ -101,35 +105,41 @@ def _send(options: argparse.Namespace, out: _Output) -> int:
         packet_bytes=options.packet_bytes,
         interval_s=options.interval,
         timeout_s=options.timeout,
-        seed=options.seed,
-    ):
-        match event:
-            case Started():
-                told = {"receiver": event.peer, "algorithm": options.algorithm, "packet_bytes": event.packet_bytes}
-                protocol = "TCP" if flow.transport == "kernel" else "UDP"
-                out.start(
-                    Document(
-                        event,
-                        told,
-                        packet_bytes=event.packet_bytes,
-                        seconds=options.seconds,
-                        size_bytes=options.bytes,
-                        protocol=protocol,
+        seed=seed,
+    )
+    try:
+        for event in events:
+            match event:
+                case Started():
+                    packet_bytes = event.packet_bytes
+                    told = {"receiver": event.peer, "algorithm": options.algorithm, "packet_bytes": event.packet_bytes}
+                    protocol = "TCP" if flow.transport == "kernel" else "UDP"
+                    out.start(
+                        Document(
+                            event,
+                            told,
+                            packet_bytes=event.packet_bytes,
+                            seconds=options.seconds,
+                            size_bytes=options.bytes,
+                            protocol=protocol,
+                        )
                     )
-                )
-                out.line(f"sending to {event.peer}: {options.algorithm}")
-                out.line(_row("interval", _SENT_COLUMNS))
-            case SentInterval():
-                out.interval(event, _sent_line(event))
-            case Sent():
-                summary = event.trace.summary().flows[0]
-                own = {"sender": vars(summary), "receiver": event.received, "lost_packets": event.lost_packets}
-                out.end(event, own)
-                for line in _sent_summary(event):
-                    out.line(line)
-                if options.rows is not None:
-                    save_trace(event.trace, options.rows)
-                status = 0 if event.received is not None else 1
+                    out.line(f"sending to {event.peer}: {options.algorithm}")
+                    out.line(_row("interval", _SENT_COLUMNS))
+                case SentInterval():
+                    sent.append(event)
+                    out.interval(event, _sent_line(event))
+                case Sent():
+                    summary = event.trace.summary().flows[0]
+                    own = {"sender": vars(summary), "receiver": event.received, "lost_packets": event.lost_packets}
+                    out.end(event, own)
+                    for line in _sent_summary(event):
+                        out.line(line)
+                    status = 0 if event.received is not None else 1
+    finally:  # also what was sent before an error, or Ctrl-C
+        if options.rows is not None and sent:
+            trace = trace_of(flow, packet_bytes=packet_bytes, seed=seed, interval_s=options.interval, intervals=sent)
+            save_trace(trace, options.rows)
     return status
 
 

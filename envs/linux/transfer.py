@@ -283,7 +283,9 @@ def send(
         sender.finish()  # one datagram, so that the receiver need not wait
         sender.wait(0)
         raise
-    yield Sent(_trace(flow, packet_bytes=packet_bytes, seed=seed, interval_s=interval_s, intervals=rows), sender.report)
+    yield Sent(
+        trace_of(flow, packet_bytes=packet_bytes, seed=seed, interval_s=interval_s, intervals=rows), sender.report
+    )
 
 
 Sender = _linux.UdpSender | TcpSender
@@ -341,7 +343,8 @@ def _reason(sender: Sender) -> str:
     return f" ({sender.error})" if sender.error else ""
 
 
-def _trace(flow: Flow, packet_bytes: int, seed: int, interval_s: float, intervals: list[SentInterval]) -> Trace:
+def trace_of(flow: Flow, packet_bytes: int, seed: int, interval_s: float, intervals: list[SentInterval]) -> Trace:
+    """Return the trace of a flow that has been sent, or of what was sent of it: see `Sent.trace`."""
     rates = [interval.row["delivery_rate_mbps"] for interval in intervals]
     rtts = [interval.row["rtt_min_ms"] for interval in intervals if not math.isnan(interval.row["rtt_min_ms"])]
     with known_units():

@@ -19,13 +19,13 @@ from bbrgym.baselines import registry
 from bbrgym.benchmark.breaking import report
 from bbrgym.benchmark.breaking.failures import MOST, Failure, look, read_path, replay, run_for_real, settle
 from bbrgym.benchmark.breaking.find import Found, find
-from bbrgym.benchmark.breaking.judging import Judge, Trial
+from bbrgym.benchmark.breaking.judging import Judge, Trial, measure_job
 from bbrgym.benchmark.breaking.properties import PROPERTIES, check_can_show, read_limits
 from bbrgym.benchmark.breaking.space import Space
 from bbrgym.benchmark.candidate import Candidate
-from bbrgym.benchmark.sandbox import Sandbox
+from bbrgym.benchmark.sandbox import ConfinedJob, Sandbox
 from bbrgym.checks import check_integer, check_name, check_number, read_groups, read_parameters
-from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.executors import ExecutorConfig, LocalConfig, TaskExecutor, make_executor
 from bbrgym.files import check_file
 from bbrgym.options import OptionParser
@@ -87,7 +87,8 @@ def run_break(arguments: list[str]) -> int:
     names = options.property or list(PROPERTIES)
     for name in names:
         check_name("property", name, PROPERTIES)
-    limits = {name: at_most.get(name, PROPERTIES[name].limit) for name in PROPERTIES if name in {*names, *at_most}}
+    judged = {*names, *at_most, *(["crash"] if at_most else [])}  # what crashes is within no limit
+    limits = {name: at_most.get(name, PROPERTIES[name].limit) for name in PROPERTIES if name in judged}
     groups, rest = read_groups(options.settings, ("space", "executor"))
     searched, real = _candidates(options, read_parameters(rest))
     space, executor = Space.read(options.space, groups["space"]), ExecutorConfig.of(groups["executor"])
@@ -97,6 +98,7 @@ def run_break(arguments: list[str]) -> int:
     with ExitStack() as stack:
         running = _start_executor(searched, executor)
         stack.callback(running.shutdown, cancel_futures=True)
+        _check_runs(searched, running)
         judge = Judge(searched, limits, running)
         if options.replay is None:
             findings = _search(options, judge, space, began)
@@ -117,7 +119,7 @@ def run_break(arguments: list[str]) -> int:
 
 
 def _end(options: argparse.Namespace, findings: report.Findings, at_most: dict[str, float]) -> int:
-    above = [one for one in findings.failures if one.name in at_most]
+    above = [one for one in findings.failures if one.name in at_most or (at_most and one.name == "crash")]
     facts = [findings.headline, f"{findings.seconds:.0f} s"]
     if findings.first_s is not None:
         facts.append(f"the first after {findings.first_s:.1f} s")
@@ -145,6 +147,21 @@ def _candidates(options: argparse.Namespace, parameters: dict[str, float]) -> tu
     if like is None:
         raise ValueError(f"say with --like which algorithm '{options.what}' is like: it is searched in its place")
     return Candidate.of(like, parameters if like == options.what else {}), real
+
+
+def _check_runs(candidate: Candidate, executor: TaskExecutor) -> None:
+    """Check that a C file is a controller, and takes its parameters; only its confined process can read it.
+
+    Raises:
+        ValueError: it is none, or does not take them.
+    """
+    if candidate.confinement != "c":
+        return
+    scenario = Trial(Scenario(rate_mbps=1, duration_s=0.1, flows=(Flow("agent"),)), 1).driven_by(candidate.competitor)
+    job = ConfinedJob([scenario], [1], warmup=0.0, **candidate.in_job(seconds=2.0))
+    reply = executor.submit(measure_job, job.to_dict()).result()
+    if reply["is_refused"]:
+        raise ValueError(reply["error"])
 
 
 def _start_executor(candidate: Candidate, config: ExecutorConfig) -> TaskExecutor:
@@ -241,6 +258,8 @@ def _read_paths(given: str, seed: int) -> list[Trial]:
     except yaml.YAMLError as error:
         raise ValueError(f"--replay: {error}") from error
     entries = plain if isinstance(plain, list) else [plain]
+    if not entries:
+        raise ValueError("--replay must have a path, got none")
     trials = []
     for entry in entries:
         if not isinstance(entry, dict):

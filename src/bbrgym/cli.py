@@ -236,6 +236,7 @@ def _train_once(config: dict[str, Any], directory: Path) -> float:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
+    from bbrgym.agents.checkpoint_names import saved_steps
     from bbrgym.overrides import command
 
     is_job = HydraConfig.get().mode is RunMode.MULTIRUN
@@ -244,7 +245,16 @@ def _train_once(config: dict[str, Any], directory: Path) -> float:
     else:
         from bbrgym.agents.train import train
 
-    with resumed_by(f"`{command('bbrgym train', {'train.resume': directory})}` resumes it"):
+    def resumption() -> str:
+        resuming = f"`{command('bbrgym train', {'train.resume': directory})}`"
+        steps = max(saved_steps(directory), default=0)
+        return (
+            f"{resuming} resumes it after {steps:,} steps"
+            if steps
+            else f"{resuming} begins it anew: it has no checkpoint"
+        )
+
+    with resumed_by(resumption):
         console = make_console()
         result = train(config, directory, console, partial(_measure_yardsticks, console=console), _breaker(config))
     _report_training(result, is_job=is_job)
@@ -733,8 +743,12 @@ def _import(arguments: list[str]) -> int:
             f"give settings as key=value, got {bad[0]!r}: bbrgym import MODEL FOLDER observation.history=3"
         )
     folder: Path = options.directory
-    if folder.exists() and not (folder / "agent.json").is_file():
+    from bbrgym.baselines.policy_file import FILES
+
+    if folder.exists() and not all((folder / name).is_file() for name in FILES):
         raise ValueError(f"'{folder}' exists and is no agent's folder: give another one")
+    if (folder.parent / "run.json").is_file():
+        raise ValueError(f"'{folder}' is of the training in '{folder.parent}': give another folder")
 
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf

@@ -158,7 +158,9 @@ def _check(task: Task, config: DictConfig) -> None:
 
     try:
         if config.hydra.mode is RunMode.MULTIRUN:
-            _check_folder(task, Path(str(config.hydra.sweep.dir)), "hydra.sweep.dir", is_of_sweep=True)
+            folder = Path(str(config.hydra.sweep.dir))
+            _check_folder(task, folder, "hydra.sweep.dir", is_of_sweep=True)
+            _check_jobs(folder, config)
             _check_sweep(task, config)
         else:
             directory = Path(os.path.relpath(str(OmegaConf.select(config, "hydra.run.dir"))))
@@ -181,6 +183,21 @@ def _check_folder(task: Task, directory: Path, setting: str, is_of_sweep: bool) 
     if (experiment, was_of_sweep) != ("train" if task.command == "demo" else task.command, is_of_sweep):
         kind = "a sweep" if was_of_sweep else "a run"
         raise ValueError(f"'{directory}' holds {kind} of `bbrgym {experiment}`: choose another folder by {setting}=…")
+
+
+def _check_jobs(folder: Path, config: DictConfig) -> None:
+    """Check that a folder has no jobs of another sweep, which these would replace where folders are their numbers."""
+    from bbrgym.agents.tracking import read_run
+
+    choices = config.hydra.runtime.choices
+    if not choices["hydra/launcher"] == choices["hydra/sweeper"] == "basic":
+        return  # folders of jobs are named by their configurations, or a study goes on
+    before = ((read_run(folder) or {}).get("params") or {}).get("overrides")
+    if before is not None and list(before) != (now := list(config.hydra.overrides.task)):
+        raise ValueError(
+            f"'{folder}' holds the jobs of another sweep, of {' '.join(before)}, and not of {' '.join(now)}: choose "
+            "another folder by hydra.sweep.dir=…"
+        )
 
 
 def _check_run(task: Task, config: DictConfig, directory: Path | None) -> None:

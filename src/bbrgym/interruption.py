@@ -16,13 +16,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeAlias
 
 TERMINATED: Final = 128 + signal.SIGTERM
 """Exit status of what SIGTERM ended, as shells report it."""
 
 SAME_COMMAND: Final = "the same command resumes it"
 """What `resumed_by` takes for work that its own command resumes."""
+
+Resumption: TypeAlias = str | Callable[[], str]
 
 _WORDS: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
@@ -38,7 +40,7 @@ class _Command:
         count: how many it got.
     """
 
-    def __init__(self, name: str = "", resumption: str = "") -> None:
+    def __init__(self, name: str = "", resumption: Resumption = "") -> None:
         self.name = name
         self.resumption = resumption
         self.pid = os.getpid()
@@ -67,7 +69,8 @@ class _Command:
     def report(self) -> int:
         """Print the message and return the exit status."""
         assert self.received is not None
-        hint = f"; {self.resumption}" if self.resumption else ""
+        resumption = self.resumption if isinstance(self.resumption, str) else self.resumption()
+        hint = f"; {resumption}" if resumption else ""
         # Not by sys.stderr: the handler may have interrupted a write to it.
         os.write(2, f"{self.name}: {_WORDS[self.received]}{hint}\n".encode(errors="replace"))
         return 128 + self.received
@@ -76,7 +79,7 @@ class _Command:
 _command = _Command()
 
 
-def run_interruptible(name: str, command: Callable[[], int], resumption: str = "") -> int:
+def run_interruptible(name: str, command: Callable[[], int], resumption: Resumption = "") -> int:
     """Run a command, which Ctrl-C and SIGTERM end in order, and return its exit status.
 
     It is 130 after Ctrl-C and 143 after SIGTERM, whatever the command did then. `name` and `resumption` (see
@@ -103,8 +106,10 @@ def run_interruptible(name: str, command: Callable[[], int], resumption: str = "
 
 
 @contextmanager
-def resumed_by(text: str) -> Iterator[None]:
+def resumed_by(text: Resumption) -> Iterator[None]:
     """Say how to resume the work of the block, in the line that ends a command: a clause, such as `SAME_COMMAND`.
+
+    Where the clause depends on what was saved, `text` is what returns it then.
 
     In a block within another one the clause of the outer one counts.
     """

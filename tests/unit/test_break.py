@@ -336,6 +336,8 @@ def test_without_a_failure_above_the_limit_the_status_is_0(capsys: pytest.Captur
         (["break", "bbr", "--confirm", "ns9"], "unknown engine of --confirm 'ns9'"),
         (["break", "bbr", "--html", "nowhere/page.html"], "nowhere"),
         (["break", "examples/aimd.c", "executor=ray"], "executor must be local"),
+        (["break", "examples/aimd.c", "targt=5", "--candidates", "1"], "unknown parameter 'targt'"),
+        (["break", "bbr", "--replay", "[]"], "--replay must have a path"),
         (["break", "linux-cubic"], "runs in the Linux engine only"),
     ],
 )
@@ -349,6 +351,16 @@ def test_a_candidate_that_always_crashes_is_refused(
 ):
     assert main(["break", shaped().what, "high=-1", *SMALL]) == 2
     assert "fails on every path" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("at_most", "status"), [([], 0), (["--at-most", "regret=1"], 1)])
+def test_a_crash_is_within_no_limit(
+    at_most: list[str], status: int, shaped: Callable[..., Candidate], capsys: pytest.CaptureFixture[str]
+):
+    path = json.dumps({"rate_mbps": 10, "duration_s": 2, "flows": [{}]})
+    given = ["break", shaped().what, "high=-1", "--replay", path, *at_most]
+    assert main([*given, "--property", "regret" if at_most else "crash"]) == status
+    assert "crash" in capsys.readouterr().out
 
 
 def test_a_box_of_ones_own_may_have_some_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

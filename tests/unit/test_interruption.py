@@ -140,6 +140,8 @@ def test_the_line_says_how_the_work_is_resumed(capfd: pytest.CaptureFixture[str]
     for blocks, end in (((), ""), (("outer",), "; outer"), (("outer", "inner"), "; outer")):
         assert run_interruptible("it", partial(command, *blocks)) == 130
         assert capfd.readouterr().err == f"it: interrupted{end}\n"
+    assert run_interruptible("it", command, lambda: "what was saved by then") == 130
+    assert capfd.readouterr().err == "it: interrupted; what was saved by then\n"
     assert run_interruptible("it", partial(command, "inner"), SAME_COMMAND) == 130
     assert capfd.readouterr().err == "it: interrupted; the same command resumes it\n"
 

@@ -292,8 +292,11 @@ def test_a_database_that_cannot_be_used_is_named(
 def test_the_folder_of_another_run_is_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     with Tracker.start(Path("run"), "train", "mine", {"seed": 1}, config={"backend": "none"}):
         pass
+    swept = {"overrides": ["seed=1,2"], "swept": ["seed"]}
+    with Tracker.start(Path("jobs"), "train", "mine", swept, tags={"sweeper": "basic"}, config={"backend": "none"}):
+        pass
     assert run(sweep_tasks.quadratic, *LOCAL, "seed=1") == 0
-    before = {name: Path(name, "run.json").read_text() for name in ("run", "sweep")}
+    before = {name: Path(name, "run.json").read_text() for name in ("run", "sweep", "jobs")}
     agent = f"agent_path={Path(bbrgym.agents.__path__[0], 'reference')}"
     for command, message in {
         (
@@ -303,6 +306,13 @@ def test_the_folder_of_another_run_is_left_as_it_is(capsys: pytest.CaptureFixtur
             "seed=1,2",
             "train.total_steps=0",
         ): "'run' holds a run of `bbrgym train`: ",
+        (
+            "train",
+            "-m",
+            "hydra.sweep.dir=jobs",
+            "seed=1,2",
+            "train.total_steps=0",
+        ): "'jobs' holds the jobs of another sweep, of seed=1,2, and not of seed=1,2 train.total_steps=0 ",
         ("train", "output_dir=sweep", "train.total_steps=0"): "'sweep' holds a sweep of `bbrgym train`: ",
         ("evaluate", agent, "output_dir=run"): "'run' holds a run of `bbrgym train`: ",
         ("evaluate", "-m", agent, "hydra.sweep.dir=sweep", "warmup=0,0.5"): "'sweep' holds a sweep of `bbrgym train`: ",

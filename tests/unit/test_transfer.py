@@ -240,8 +240,8 @@ def test_an_error_before_the_flow_is_a_document_too(
     assert message in printed.err
 
 
-def test_an_error_within_the_flow_is_a_document_with_what_there_is(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_an_error_within_the_flow_is_a_document_and_rows_with_what_there_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     row = dict.fromkeys(FLOW_COLUMNS, 1.0)
 
@@ -255,7 +255,9 @@ def test_an_error_within_the_flow_is_a_document_with_what_there_is(
 
     for error, text, status in ((ConnectionError("gone"), "gone", 1), (KeyboardInterrupt(), "interrupted", 130)):
         monkeypatch.setattr(commands, "send", failing(error))
-        assert main(["send", "127.0.0.1:1", "--json"]) == status
+        rows = tmp_path / f"{text}.parquet"
+        assert main(["send", "127.0.0.1:1", "--json", "--rows", str(rows)]) == status
+        assert load_trace(rows).time_s.tolist() == [0.5]
         document = json.loads(capsys.readouterr().out)
         assert errors_of(document) == text
         assert document["start"]["connecting_to"] == {"host": "127.0.0.1", "port": 1}
