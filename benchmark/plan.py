@@ -73,6 +73,10 @@ class Benchmark:
                 "a benchmark needs scenarios: choose an experiment, for example experiment=rtt_fairness, or set "
                 "benchmark.scenarios"
             )
+        config["roles"] = read_roles(config.get("roles"))
+        if config["roles"] is None:
+            for name, value in config["scenarios"].items():
+                _check_driven(name, value)
         config["scenarios"] = {
             str(name): value if isinstance(value, Scenario) else _scenario(name, value)
             for name, value in config["scenarios"].items()
@@ -80,7 +84,6 @@ class Benchmark:
         if config.get("seeds") is None:
             config["seeds"] = cls.seeds if config["engine"]["name"] == DEFAULT_ENGINE else FEW_SEEDS
         config["seeds"] = tuple(check_seeds(config["seeds"]))
-        config["roles"] = read_roles(config.get("roles"))
         config["executor"] = ExecutorConfig.of(config.get("executor"))
         if describe_engine(**config["engine"]).is_real_time and config["executor"].workers is None:
             config["executor"] = dataclasses.replace(config["executor"], workers=1)
@@ -411,6 +414,18 @@ def _read_suites(plain: Mapping[str, Any]) -> tuple[dict[str, Suite], dict[str, 
         suites[str(name)], own = Suite.from_dict(str(name), of_suite)
         scenarios |= own
     return suites, scenarios
+
+
+def _check_driven(name: str, scenario: Any) -> None:
+    """Check that no flow is to keep an algorithm, where competitors drive all flows."""
+    flows = scenario.get("flows") if isinstance(scenario, Mapping) else None
+    given = [flow.get("algorithm") for flow in flows or () if isinstance(flow, Mapping)]
+    if None in given and (kept := [one for one in given if one is not None]):
+        theirs = [place for place, one in enumerate(given) if one is None]
+        raise ValueError(
+            f"a flow of scenario {name!r} has the algorithm {kept[0]}, but competitors drive all flows: "
+            f"benchmark.roles={theirs} says which ones they drive"
+        )
 
 
 def _scenario(name: str, plain: Mapping[str, Any]) -> Scenario:

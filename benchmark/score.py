@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -325,7 +326,7 @@ class Fitness:
 
 
 def fitness(
-    what: str | Candidate,
+    what: str | Path | Candidate,
     parameters: Mapping[str, float] | None = None,
     *,
     scenarios: int = 16,
@@ -358,10 +359,14 @@ def fitness(
     scenarios = check_integer("scenarios", scenarios, at_least=1)
     seed = check_integer("seed", seed, at_least=0)
     beside = check_integer("beside", beside, at_least=0, at_most=8)
-    if isinstance(what, str):
-        candidate = Candidate.of(what, parameters)
-    else:
+    if not isinstance(parameters, Mapping | None):
+        raise ValueError(f"parameters must be a mapping of numbers by name, got {parameters!r}")
+    if isinstance(what, Candidate):
         candidate = what if parameters is None else what.with_parameters(parameters)
+    elif isinstance(what, str | Path):
+        candidate = Candidate.of(str(what), parameters)
+    else:
+        raise ValueError(f"give a path, the name of an algorithm, or a callable as 'module:name', got {what!r}")
     running = _own_sandbox() if sandbox is None else sandbox
     draws, others = _few(running, scenarios, seed, beside)
     own, _, _ = _run_candidate(running, candidate, draws, is_first_repeated=False)

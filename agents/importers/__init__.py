@@ -21,7 +21,7 @@ from bbrgym.files import DAMAGES, damage
 
 
 def import_model(
-    path: Path, config: Mapping[str, Any], statistics: Path | None = None, ignores_clipping: bool = False
+    path: str | Path, config: Mapping[str, Any], statistics: str | Path | None = None, ignores_clipping: bool = False
 ) -> Agent:
     """Read a model of another library as an agent. Nothing in the file is executed.
 
@@ -42,6 +42,7 @@ def import_model(
         ValueError: the file is none of these, or the model cannot be expressed as a policy; the message says why.
         ModuleNotFoundError: torch or onnx is not installed.
     """
+    path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file '{path}' to import")
     try:
@@ -51,7 +52,7 @@ def import_model(
         _check_observations(model, spec, statistics is not None)
         network = model.network
         if statistics is not None:
-            network = network.with_standardised_inputs(*_read_statistics(statistics, spec, ignores_clipping))
+            network = network.with_standardised_inputs(*_read_statistics(Path(statistics), spec, ignores_clipping))
         origin = {"imported": model.origin, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
         return Agent(spec, network, {**model.training, **origin})
     except ValueError as error:

@@ -276,7 +276,7 @@ def write_tests(findings: Findings, path: Path) -> None:
     lines = [
         f'"""Failures of {findings.candidate.what} that `bbrgym break` found (seed {findings.seed}).',
         "",
-        "Each fails as long as the controller is broken there: until then, pytest.mark.xfail(strict=True) marks it.",
+        "Each fails as long as the controller is broken there; pytest.mark.xfail(strict=True) would expect that.",
         '"""',
         "",
         "from bbrgym.benchmark.breaking.pinned import measure_property",

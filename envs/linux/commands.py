@@ -96,7 +96,7 @@ def _send(options: argparse.Namespace, out: _Output) -> int:
     )
     seed = secrets.randbits(63) if options.seed is None else options.seed
     sent: list[SentInterval] = []
-    packet_bytes, status = 0, 1
+    packet_bytes, status = 1000, 1
     events = send(
         host,
         port,
@@ -111,7 +111,7 @@ def _send(options: argparse.Namespace, out: _Output) -> int:
         for event in events:
             match event:
                 case Started():
-                    packet_bytes = event.packet_bytes
+                    packet_bytes = event.packet_bytes or packet_bytes
                     told = {"receiver": event.peer, "algorithm": options.algorithm, "packet_bytes": event.packet_bytes}
                     protocol = "TCP" if flow.transport == "kernel" else "UDP"
                     out.start(

@@ -22,6 +22,7 @@ from bbrgym.envs.trace import Trace, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from bbrgym.benchmark.candidate import Candidate
     from bbrgym.benchmark.score import Fitness
@@ -45,7 +46,7 @@ __all__ = [
 
 @overload
 def score(
-    what: str | Candidate,
+    what: str | Path | Candidate,
     parameters: Mapping[str, float] | None = None,
     *,
     scenarios: int = 16,
@@ -54,7 +55,7 @@ def score(
 ) -> float: ...
 @overload
 def score(
-    what: str | Candidate,
+    what: str | Path | Candidate,
     parameters: Mapping[str, float] | None = None,
     *,
     scenarios: int = 16,
@@ -62,7 +63,7 @@ def score(
     details: Literal[True],
 ) -> Fitness: ...
 def score(
-    what: str | Candidate,
+    what: str | Path | Candidate,
     parameters: Mapping[str, float] | None = None,
     *,
     scenarios: int = 16,

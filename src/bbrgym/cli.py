@@ -388,7 +388,17 @@ def _what_is_better(result: TrainResult, reward: float | None, learner: str) -> 
         return [f"{said}: docs/train.md"]
     replaced = ("agent", "train", "name", "output_dir")
     kept = [shlex.quote(one) for key, one in given.items() if key.partition(".")[0] not in replaced]
-    return [f"{said}:", f"  {' '.join([command('bbrgym train', better), *kept])}"]
+    return [f"{said}:", f"  {' '.join([command(f'bbrgym train{_config_dir()}', better), *kept])}"]
+
+
+def _config_dir() -> str:
+    """Return the option by which the user has given a folder of configuration files; nothing if there is none."""
+    from hydra.core.hydra_config import HydraConfig
+
+    if not HydraConfig.initialized():
+        return ""
+    folders = [one.path for one in HydraConfig.get().runtime.config_sources if one.provider == "command-line"]
+    return "".join(f" --config-dir {shlex.quote(os.path.relpath(folder))}" for folder in folders)
 
 
 def _evaluate(arguments: list[str]) -> int:

@@ -15,6 +15,7 @@ from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import Container, DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError
 
 from bbrgym.checks import check_name, close_name
 from bbrgym.conf import choices, defaults, groups
@@ -147,6 +148,9 @@ def _explanation(error: Exception, config_name: str, arguments: Sequence[str]) -
         argument = next((one for one in arguments if re.match(r"~.*\.\d+(=|$)", one)), "an override")
         key = argument.removeprefix("~").partition("=")[0].rpartition(".")[0]
         return f"{argument}: an entry of a list cannot be deleted; to have others, give all of them: '{key}=[…]'"
+    if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"'{mark.name}', line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
     if isinstance(error, OmegaConfBaseException):
         return _interpolation(error, arguments)
     if missing := re.match(r"Could not delete from config\. '([^']+)' does not exist", str(error)):

@@ -424,6 +424,10 @@ BBR = {"algorithm": "bbr"}
         ({"competitors": [{"algorithm": "bbr", "agent": "x"}]}, "either an algorithm or an agent"),
         ({"competitors": [{"algorithm": "bbr", "policy": "x"}]}, "only a competitor with algorithm 'policy'"),
         ({"roles": [1]}, r"roles in scenario 'alone' .*\[0, 1\), got 1"),
+        (
+            {"scenarios": {"duel": {"flows": [{}, {"algorithm": "cubic"}]}}},
+            r"a flow of scenario 'duel' has the algorithm cubic.*benchmark\.roles=\[0\]",
+        ),
         ({"executor": {"name": "slurm", "cluster": "x"}}, "executor.cluster 'x'"),
         ({"agent": "nowhere"}, "no trained agent in 'nowhere'"),
         (

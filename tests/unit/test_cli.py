@@ -411,6 +411,17 @@ def test_an_experiment_of_trainings_is_no_benchmark(capsys: pytest.CaptureFixtur
     assert "experiment=long belongs to bbrgym train, not to benchmark" in capsys.readouterr().err
 
 
+def test_a_file_that_is_no_yaml_is_a_sentence_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path("mine/scenario")
+    folder.mkdir(parents=True)
+    for number, content in enumerate(("flows:\n  - {algorithm: agent\n", "loss: 0\nloss: 0\n")):
+        (folder / f"no{number}.yaml").write_text(content)
+        assert main(["train", "--config-dir", "mine", f"scenario=no{number}"]) == 1
+        error = capsys.readouterr().err
+        assert re.search(rf"no{number}\.yaml', line \d", error)
+        assert "Traceback" not in error
+
+
 def test_a_demonstration_from_training_to_the_report(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

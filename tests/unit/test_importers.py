@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 import struct
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -668,15 +669,22 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", "model.zip", "mine"]) == 1
     assert "the network takes 34 values" in capsys.readouterr().err
     settings = ["observation.history=2", "action.cwnd_gain=[1.5,3]", "env.step_ms=40"]
-    for _ in range(2):  # again into its own folder
+    for _ in range(2):  # again into its own folder, whose other files stay
         assert main(["import", "model.zip", "mine", *settings]) == 0
         assert "17 features x 2 steps, cwnd_gain (1.5, 3.0)" in capsys.readouterr().out
+        Path("mine/notes").mkdir(exist_ok=True)
+        Path("mine/notes/one.txt").write_text("one")
+    assert Path("mine/notes/one.txt").read_text() == "one"
+    Path("run").mkdir()
+    Path("run/run.json").write_text("{}")
+    shutil.copytree("mine", "run/best")
     stored = read_policy("mine")
     assert stored.spec["env"] == {"step_ms": 40.0, "step_rtts": None}
     assert json.loads(Path("mine/agent.json").read_text())["training"]["imported"].startswith("Stable-Baselines3")
     Path("full").mkdir()
     for wrong, message in (
         (["model.zip", "full"], "'full' exists"),
+        (["model.zip", "run/best"], "'run/best' is of the training in 'run'"),
         (["nothing.zip", "x"], "no file 'nothing.zip'"),
         (["model.zip", "x", "history"], "key=value, got 'history'"),
         (["model.zip", "x", "observation.histroy=2"], "unknown key 'histroy' in observation"),

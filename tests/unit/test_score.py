@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -375,7 +376,7 @@ def test_candidates_of_a_search_have_common_scenarios():
     vegas = str(EXAMPLES / "vegas.c")
     first = bbrgym.score(vegas, {"alpha": 2, "beta": 4}, scenarios=3)
     assert 0 < first <= 1
-    assert bbrgym.score(vegas, {"alpha": 2, "beta": 4}, scenarios=3) == first
+    assert bbrgym.score(Path(vegas), {"alpha": 2, "beta": 4}, scenarios=3) == first
     assert bbrgym.score(vegas, {"alpha": 200, "beta": 400}, scenarios=3) < first
     assert bbrgym.score("bbr-backlog", scenarios=3) > 0.95
 
@@ -395,6 +396,15 @@ def test_bad_parameters_of_a_c_file_are_refused_before_the_scenarios(
         score_candidate(Candidate.of(vegas, parameters), 1, sandbox=sandbox)
     with pytest.raises(ValueError, match=text):
         bbrgym.score(vegas, parameters, scenarios=2)
+
+
+@pytest.mark.parametrize(
+    ("what", "parameters", "text"),
+    [(lambda row: (2, 1), None, "a callable as 'module:name'"), (None, None, "give a path"), ("bbr", "x=3", "mapping")],
+)
+def test_what_is_no_candidate_is_refused_in_words(what: Any, parameters: Any, text: str):
+    with pytest.raises(ValueError, match=text):
+        bbrgym.score(what, parameters)
 
 
 def test_a_failing_candidate_of_a_search_has_the_fitness_zero(tmp_path: Path):
