@@ -51,9 +51,8 @@ void ControllerCongestionOps::CongControl(Ptr<TcpSocketState> tcb,
     if (ack.bytes_acked > 0 || ack.bytes_lost > 0)
     {
         ack.in_flight = m_buffer->BytesInFlight();
-        ack.is_cwnd_limited = m_windowUsage.OnAck(tcb->m_isCwndLimited,
-                                                  ack.prior_in_flight,
-                                                  ack.delivered - ack.bytes_acked);
+        ack.is_cwnd_limited = m_windowUsage.OnAck(
+            tcb->m_isCwndLimited, ack.prior_in_flight, ack.delivered - ack.bytes_acked);
         m_controller->OnAck(ack);
     }
     Apply(tcb);

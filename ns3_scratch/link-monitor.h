@@ -56,7 +56,7 @@ class LinkMonitor
     ns3::Time m_rateSince;
     double m_earlierRates = 0.0; // Mbit/s x s, before `m_rateSince`
     double m_packetSeconds = 0.0;
-    double m_delaySeconds = 0.0; // queueing delay, integrated over time: s x s
+    double m_delaySeconds = 0.0;   // queueing delay, integrated over time: s x s
     double m_sendingSeconds = 0.0; // at `m_sendingRateMbps`
     double m_earlierSent = 0.0;    // Mbit/s x s, at other rates before
     uint32_t m_maxPackets = 0;

@@ -356,6 +356,15 @@ def test_regret_is_what_the_best_yardstick_has_more() -> None:
     assert frame.yardstick.tolist() == [["bbr", "two"][best] for best in shard.rewards.argmax(axis=1)]
 
 
+def test_the_regret_of_an_algorithm_is_of_all_its_steps_as_its_yardstick_is() -> None:
+    manifest = written(levels={"algorithms": [{"algorithm": "bbr"}]})
+    with ThreadExecutor() as executor:
+        make.make_shards(manifest, manifest.kinds, [0], Path("runs/atlas/tiny"), executor)
+    frame = regrets(manifest, "algorithms")
+    assert frame.reward.tolist() == made(manifest, YARDSTICKS).rewards[:, 0].tolist()
+    assert (frame.regret >= 0).all()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

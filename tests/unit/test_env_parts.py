@@ -24,6 +24,7 @@ from bbrgym.envs.ns3gym import server
 from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, PREFERENCE, History, Observation, first_gains, tabulate
 from bbrgym.envs.reward import CONDITIONS, TERMS, Reward
 from bbrgym.envs.scenario import HEADER_BYTES, Flow, Scenario
+from bbrgym.envs.trace import simulate
 
 ONE = Scenario(flows=(Flow("agent", rtt_ms=50.0),))
 TWO = Scenario(rate_mbps=10.4, packet_bytes=1000, flows=(Flow("agent", rtt_ms=10.0), Flow("bbr", rtt_ms=50.0)))
@@ -106,14 +107,15 @@ def reward_of(reward: Reward, scenario: Scenario, flow: int, rows: Rows) -> floa
     return float(reward.over_steps(scenario, (flow,), rows.flows[np.newaxis], rows.link[np.newaxis])[0, 0])
 
 
-def test_a_flow_takes_part_in_a_step_while_it_is_active_sends_or_is_acknowledged() -> None:
+def test_a_flow_takes_part_in_a_step_while_it_is_active() -> None:
+    """Acknowledgements after its end are no part of it."""
     rows = np.zeros((2, 4, len(FLOW_COLUMNS)))
     columns = ("is_active", "sent_packets", "delivered_packets")
     for flow, column in enumerate(columns):
         rows[0, flow, FLOW_COLUMNS.index(column)] = 0.5
     rows[1] = math.nan
     rows[1, 0] = 1.0
-    expected = np.array([[True, True, True, False], [True, False, False, False]])
+    expected = np.array([[True, False, False, False], [True, False, False, False]])
     found = _native.took_part(rows)
     np.testing.assert_array_equal(found, expected)
     assert found.dtype == np.bool_
@@ -122,6 +124,17 @@ def test_a_flow_takes_part_in_a_step_while_it_is_active_sends_or_is_acknowledged
     assert _native.took_part(rows[:0]).shape == (0, 4)
     with pytest.raises(ValueError, match="rows must have the shape"):
         _native.took_part(rows[..., 1:])
+
+
+def test_the_mean_reward_of_a_flow_is_over_the_steps_in_which_it_takes_part() -> None:
+    flows = (Flow("agent"), Flow("agent", start_s=1.0), Flow("agent", start_s=1.9))
+    scenario = Scenario(duration_s=2, flows=flows)
+    trace = simulate(scenario)
+    rows, link = trace.flows[:15], trace.link[:15]
+    steps = Reward().over_steps(scenario, (0, 1, 2), rows, link)
+    means = Reward().mean_over_steps(scenario, (0, 1, 2), rows, link)
+    np.testing.assert_allclose(means, [steps[:, 0].mean(), steps[10:, 1].mean(), np.nan])
+    assert means[1] < steps[:, 1].mean(), "other steps would count as the best reward"
 
 
 class TestObservation:

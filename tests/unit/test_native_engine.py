@@ -129,6 +129,20 @@ def test_every_field_has_an_effect(engine: NativeEngine) -> None:
     assert len(set(episodes.values())) == len(episodes)
 
 
+@pytest.mark.parametrize("jitter_ms", [0.0, 4.0])
+@pytest.mark.parametrize("algorithm", ["newreno", "cubic", "vegas", "prague", "copa"])
+def test_a_paced_window_doubles_in_each_round_trip_of_slow_start(
+    engine: NativeEngine, algorithm: str, jitter_ms: float
+) -> None:
+    """A paced flow fills its window at a few ACKs of a round trip only."""
+    parameters = {} if algorithm in ("prague", "copa") else {"is_paced": 1.0}
+    flow = Flow(algorithm, rtt_ms=100, parameters=parameters, jitter_ms=jitter_ms)
+    scenario = Scenario(rate_mbps=400, buffer_bdp=2, duration_s=0.65, flows=(flow,))
+    trace = simulate(scenario, engine, step_ms=100 + jitter_ms / 2)
+    cwnd = trace.flows[2:6, 0, FLOW_COLUMNS.index("cwnd_packets")]
+    assert (cwnd[1:] / cwnd[:-1]).min() > 1.75
+
+
 # --- determinism ----------------------------------------------------------------------------------------------------
 
 

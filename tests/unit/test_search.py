@@ -169,6 +169,7 @@ def test_a_tuned_policy_can_be_resumed_and_must_be_the_same(tmp_path: Path) -> N
     agent, steps = {"tunes": str(tmp_path / "best")}, {"total_steps": 3 * 640}
     search(tmp_path / "run", agent=agent)
     search(tmp_path / "through", steps, agent=agent)
+    assert load_agent(tmp_path / "run" / "final").training["earlier_steps"] is None, "what it began with says nothing"
     resume(tmp_path / "run", {"train.total_steps": 3 * 640}, quiet())
     assert same(weights(tmp_path / "run"), weights(tmp_path / "through"))
     make_agent(lstm=(4,), has_skip=True, scale=0.2, seed=2).save(tmp_path / "best")

@@ -65,6 +65,9 @@ def test_an_estimate_leaves_out_missing_values_and_their_strata() -> None:
     found = estimate(values, strata=strata)
     assert found == (7 / 3, *bootstrap_interval([1.0, 2.0, 4.0], strata=["a", "a", "c"]), 3)
     assert estimate([2.0, 2.0], is_sample=False).text() == "2.00"
+    assert estimate([1.0, 2.0, 3.0], strata=["a", "b", "c"])[:3] == pytest.approx(
+        (2.0, math.nan, math.nan), nan_ok=True
+    )
     assert estimate([math.nan]).text(".1f") == "-"
     assert estimate([0.0, 1.0], interquartile_mean).text(".0%") == "50% [0% 100%]"
 
