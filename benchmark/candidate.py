@@ -18,7 +18,7 @@ from bbrgym.agents import importers
 from bbrgym.agents.importers import import_model
 from bbrgym.baselines import registry
 from bbrgym.baselines.controller_file import compile_controller
-from bbrgym.baselines.policy_file import SCRIPTED, find_policy
+from bbrgym.baselines.policy_file import FILES, SCRIPTED, find_policy
 from bbrgym.benchmark.plan import Competitor
 from bbrgym.benchmark.sandbox import MEBIBYTES, Confinement
 from bbrgym.checks import check_keys, did_you_mean
@@ -95,6 +95,11 @@ class Candidate:
             return cls(what, Competitor(path.stem, "policy", policy=str(_imported(path))))
         if path.suffix == ".py" or what.partition(".py:")[1]:
             raise _python_file(what)
+        if path.is_file() and path.name not in FILES:
+            raise ValueError(
+                f"'{what}' is a file of no kind that can be judged: a controller in C ends with .c, a model with "
+                f"{', '.join(sorted(_MODELS))}, and a policy is a folder"
+            )
         if path.exists():
             folder = find_policy(path.parent if path.name == "policy.npz" else path)
             return cls(what, Competitor(path.resolve().name, "policy", policy=str(folder.absolute())))
