@@ -63,7 +63,11 @@ class Benchmark:
         if not entries:
             raise ValueError("a benchmark needs competitors: benchmark.competitors=[bbr,cubic], or all")
         config["competitors"] = tuple(find_competitors(entries, describe_engine(**config["engine"])))
-        config["suites"], own = _read_suites(config.get("suites") or {})
+        if config.get("roles", "all") == "all" and isinstance(config.get("scenarios"), Mapping):
+            for name, value in config["scenarios"].items():
+                _check_driven(name, value)
+        config["roles"] = read_roles(config.get("roles"))
+        config["suites"], own = _read_suites(config.get("suites") or {})  # which have roles of their own
         if own:
             config["scenarios"] = {**(config.get("scenarios") or {}), **own}
         if (traces := config.pop("traces", None)) is not None:
@@ -73,10 +77,6 @@ class Benchmark:
                 "a benchmark needs scenarios: choose an experiment, for example experiment=rtt_fairness, or set "
                 "benchmark.scenarios"
             )
-        config["roles"] = read_roles(config.get("roles"))
-        if config["roles"] is None:
-            for name, value in config["scenarios"].items():
-                _check_driven(name, value)
         config["scenarios"] = {
             str(name): value if isinstance(value, Scenario) else _scenario(name, value)
             for name, value in config["scenarios"].items()
@@ -424,7 +424,7 @@ def _check_driven(name: str, scenario: Any) -> None:
         theirs = [place for place, one in enumerate(given) if one is None]
         raise ValueError(
             f"a flow of scenario {name!r} has the algorithm {kept[0]}, but competitors drive all flows: "
-            f"benchmark.roles={theirs} says which ones they drive"
+            f"benchmark.roles={theirs} says which ones they drive, and benchmark.roles=null that they drive all"
         )
 
 
