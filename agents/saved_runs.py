@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from bbrgym.agents.tracking import read_run
-
 RUNS: Final = Path("runs")
 BENCHMARKS: Final = RUNS / "benchmark"
 """The folder of all benchmarks."""
@@ -21,6 +19,8 @@ def benchmark_plans() -> list[Path]:
 
 def trainings(runs: Path = RUNS) -> dict[Path, dict[str, Any]]:
     """Return the records of the trainings in a folder by their own folders, the newest first; jobs of sweeps, too."""
+    from bbrgym.agents.tracking import read_run  # here, because every command imports this module
+
     found = {}
     for path in (*runs.glob("train/*/run.json"), *runs.glob("multirun/*/*/run.json")):
         record = read_run(path.parent)

@@ -87,8 +87,9 @@ def run_break(arguments: list[str]) -> int:
     names = options.property or list(PROPERTIES)
     for name in names:
         check_name("property", name, PROPERTIES)
-    judged = {*names, *at_most, *(["crash"] if at_most else [])}  # what crashes is within no limit
-    limits = {name: at_most.get(name, PROPERTIES[name].limit) for name in PROPERTIES if name in judged}
+    if at_most:
+        at_most.setdefault("crash", PROPERTIES["crash"].limit)  # what crashes is within no limit
+    limits = {name: at_most.get(name, PROPERTIES[name].limit) for name in PROPERTIES if name in {*names, *at_most}}
     groups, rest = read_groups(options.settings, ("space", "executor"))
     searched, real = _candidates(options, read_parameters(rest))
     space, executor = Space.read(options.space, groups["space"]), ExecutorConfig.of(groups["executor"])
@@ -119,7 +120,7 @@ def run_break(arguments: list[str]) -> int:
 
 
 def _end(options: argparse.Namespace, findings: report.Findings, at_most: dict[str, float]) -> int:
-    above = [one for one in findings.failures if one.name in at_most or (at_most and one.name == "crash")]
+    above = [one for one in findings.failures if one.name in at_most]
     facts = [findings.headline, f"{findings.seconds:.0f} s"]
     if findings.first_s is not None:
         facts.append(f"the first after {findings.first_s:.1f} s")

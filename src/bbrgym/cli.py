@@ -247,12 +247,9 @@ def _train_once(config: dict[str, Any], directory: Path) -> float:
 
     def resumption() -> str:
         resuming = f"`{command('bbrgym train', {'train.resume': directory})}`"
-        steps = max(saved_steps(directory), default=0)
-        return (
-            f"{resuming} resumes it after {steps:,} steps"
-            if steps
-            else f"{resuming} begins it anew: it has no checkpoint"
-        )
+        if not (saved := saved_steps(directory)):
+            return f"{resuming} begins it anew: it has no checkpoint"
+        return f"{resuming} resumes it after {saved[0]:,} steps"
 
     with resumed_by(resumption):
         console = make_console()
@@ -752,9 +749,9 @@ def _import(arguments: list[str]) -> int:
         raise ValueError(
             f"give settings as key=value, got {bad[0]!r}: bbrgym import MODEL FOLDER observation.history=3"
         )
-    folder: Path = options.directory
     from bbrgym.baselines.policy_file import FILES
 
+    folder: Path = options.directory
     if folder.exists() and not all((folder / name).is_file() for name in FILES):
         raise ValueError(f"'{folder}' exists and is no agent's folder: give another one")
     if (folder.parent / "run.json").is_file():

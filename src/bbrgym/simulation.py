@@ -238,9 +238,9 @@ def link_text(summary: Summary) -> str:
     )
     if len(summary.flows) > 1:
         text += f"; Jain's index {link.jain:.3f}"
-    return (
-        text if _are_always_active(summary) else f"{text}. A flow's throughput is over the time in which it is active"
-    )
+    if not _are_always_active(summary):
+        text += ". A flow's throughput is over the time in which it is active"
+    return text
 
 
 def _are_always_active(summary: Summary) -> bool:
