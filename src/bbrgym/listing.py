@@ -85,7 +85,7 @@ def _runs() -> Rows:
     )
     return [
         *((str(path), _training(path, record)) for path, record in trainings().items()),
-        *((str(path), f"{record['run_name']}: {_state(record)}") for path, record in evaluations if record is not None),
+        *((str(path), _evaluation(record)) for path, record in evaluations if record is not None),
         *((str(path.parent), _benchmark(path)) for path in benchmark_plans()),
     ]
 
@@ -94,6 +94,10 @@ def _training(directory: Path, record: dict[str, Any]) -> str:
     best = best_score(directory)
     score = "" if math.isnan(best) else f", best score {best:.3f}"
     return f"{record['run_name'].partition(' (')[0]}: {_state(record)}{score}"
+
+
+def _evaluation(record: dict[str, Any]) -> str:
+    return f"{record['run_name']}: {_state(record)}, of {record['params'].get('agent_path', 'an unknown agent')}"
 
 
 def _state(record: dict[str, Any]) -> str:

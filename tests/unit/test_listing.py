@@ -87,10 +87,14 @@ def test_latest_is_the_newest_training(capsys: pytest.CaptureFixture[str], monke
     given = ["agent_path=latest", "scenario=single", "scenario.duration_s=2", "seeds=[1]", "tracking=none", "--json"]
     assert main(["evaluate", *given]) == 0
     assert "latest: runs/train/newer\n" in capsys.readouterr().err
+    assert main(["evaluate", *given, "agent_path=runs/train/first", "output_dir=runs/evaluate/of_first"]) == 0
+    capsys.readouterr()
     found = listed("runs", capsys)
     assert list(found)[:3] == [f"runs/train/{name}" for name in ("newest", "newer", "first")]
     assert "killed 3004-01-01" in found["runs/train/newest"]
     assert "score" in found["runs/train/first"]
+    agents = {text.split()[-1] for name, text in found.items() if name.startswith("runs/evaluate/")}
+    assert agents == {"runs/train/newer", "runs/train/first"}
     for line, expected in (
         ("bbrgym evaluate agent_path=runs/train/fi", ["agent_path=runs/train/first"]),
         ("bbrgym benchmark benchmark.agent=l", ["benchmark.agent=latest"]),
