@@ -68,10 +68,7 @@ def load_benchmark(directory: Path, measured: Mapping[str, Mapping[str, Any]] | 
         FileNotFoundError: the directory has no benchmark.
         ValueError: its benchmark.json or failures.json is damaged.
     """
-    path = directory / "benchmark.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"{directory} is not a benchmark: it has no benchmark.json")
-    plan = _load(path, _plan)
+    plan = read_plan(directory)
     failures_path = directory / "failures.json"
     failures = _load(failures_path, _failures) if failures_path.is_file() else []
     failed = {failure.key for failure in failures}
@@ -92,6 +89,15 @@ def load_benchmark(directory: Path, measured: Mapping[str, Mapping[str, Any]] | 
     return BenchmarkResult(
         results, failures=failures, missing=missing, directory=directory, plan=plan, flawed=pd.DataFrame(flawed)
     )
+
+
+def read_plan(directory: Path) -> dict[str, Any]:
+    """Return the content of a benchmark's benchmark.json; `load_benchmark` explains the errors."""
+    path = directory / "benchmark.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{directory} is not a benchmark: it has no benchmark.json")
+    plan: dict[str, Any] = _load(path, _plan)
+    return plan
 
 
 def _load(path: Path, read: Callable[[Any], Any]) -> Any:

@@ -24,7 +24,7 @@ from bbrgym.agents.tracking import Tracker, TrackingConfig, is_finished
 from bbrgym.benchmark.code import machine, metrics_hash
 from bbrgym.benchmark.metrics import RUN_COLUMNS
 from bbrgym.benchmark.plan import Benchmark, Run
-from bbrgym.benchmark.results import BenchmarkResult, Failure, load_benchmark
+from bbrgym.benchmark.results import BenchmarkResult, Failure, load_benchmark, read_plan
 from bbrgym.benchmark.single_run import EngineFactory, execute, is_sound, load_metrics, measure_run
 from bbrgym.benchmark.tables import mean_table
 from bbrgym.envs.engine import EngineUnavailableError, make_engine
@@ -95,6 +95,7 @@ def run_benchmark(
     """
     directory, console = open_folder(directory), console or Console()
     benchmark, runs = read_benchmark(config, has_report)
+    _say_what_leaves(runs, directory, console)
     _write_plan(benchmark, runs, directory, command)
     # Two names may mean one run, for example an agent's path and that of a copy: it runs once.
     wanted = {run.key: run for run in runs}
@@ -112,6 +113,21 @@ def run_benchmark(
         loaded = load_benchmark(directory, measured)
         running.log_results(loaded, _write_results(loaded, has_report))
     return loaded
+
+
+def _say_what_leaves(runs: Sequence[Run], directory: Path, console: Console) -> None:
+    """Say that the results of an earlier benchmark in this folder will be replaced."""
+    try:
+        earlier = {run["key"] for run in read_plan(directory)["runs"]}
+    except (OSError, ValueError):
+        return
+    if leaves := len(earlier - {run.key for run in runs}):
+        console.print(
+            f"{leaves} of {len(earlier)} runs in the results of this folder are not of this benchmark and leave them. "
+            "They stay in runs/. With name=NAME a benchmark has a folder of its own.",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _write_plan(benchmark: Benchmark, runs: Sequence[Run], directory: Path, command: str | None) -> None:

@@ -175,8 +175,12 @@ def test_finished_runs_are_not_repeated(tmp_path: Path) -> None:
     again = {path for path, time in modified.items() if path.stat().st_mtime_ns != time}
     assert again == {broken}
     assert "1 of 4 runs are already done" in said(console)
+    assert "leave" not in said(console)
     kept = second.results.query("seed == 1").reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, first.results)
+    console = quiet()
+    run(config | {"seeds": [2, 3]}, tmp_path, console)
+    assert "2 of 4 runs in the results of this folder are not of this benchmark" in said(console)
 
 
 def test_stored_json_of_another_shape_is_refused_or_run_again(tmp_path: Path, finished: BenchmarkResult) -> None:
