@@ -292,7 +292,8 @@ def worst(outcomes: Array, tail: float) -> Array:
 
 def delay_weight(scenario: Scenario) -> float:
     """Return how often the delay counts in the fair power of a scenario: the mean of its agents' weights in rewards."""
-    return float(conditions_of(scenario, scenario.agent_flows)[:, _DELAY_WEIGHT].mean())
+    agents = [flow for flow in scenario.agent_flows if not scenario.flows[flow].is_absent]
+    return float(conditions_of(scenario, agents)[:, _DELAY_WEIGHT].mean())
 
 
 def _with_policies(scenario: Scenario) -> Scenario:

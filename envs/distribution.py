@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -17,13 +18,13 @@ from bbrgym.checks import check_name, is_number
 from bbrgym.envs import rate_trace, rtt_trace
 from bbrgym.envs.fields import FLOW_FIELDS, SCENARIO_FIELDS
 from bbrgym.envs.named import named_scenario
-from bbrgym.envs.scenario import MOST_FLOWS, Flow, Scenario, resolve_trace
+from bbrgym.envs.scenario import CHECKED_TOGETHER, MOST_FLOWS, Flow, Scenario, resolve_trace
 
 KINDS: Final = ("uniform", "log_uniform", "choice")
 """How a value can be drawn."""
-ABSENT: Final[Mapping[str, Any]] = {"algorithm": "agent", "rtt_ms": 5.0, "stop_s": 0.001}
-"""An agent flow that an episode lacks: it leaves after a millisecond. Its RTT is short, since delays count in relation
-to the longest one."""
+ABSENT: Final[Mapping[str, Any]] = {"algorithm": "agent", "rtt_ms": 5.0, "stop_s": 0.0}
+"""An agent flow that an episode lacks (`Flow.is_absent`). Its RTT is short: the longest one of the agents can set the
+length of steps."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Distribution:
     gives every scenario other arrivals. A plain scenario is a distribution that always draws this scenario.
 
     Lists of flows that are chosen can have different numbers of agents, at least one each. A list that has fewer than
-    the longest gets `ABSENT` ones after its last, which leave before anything is measured.
+    the longest gets `ABSENT` ones after its last, which take no part.
     """
 
     plain: Mapping[str, Any]
@@ -134,7 +135,10 @@ class Distribution:
         return _scenario(_draw(self.plain, rng)) if self.is_drawn else self.example
 
     def with_one_agent(self, others: str) -> Distribution:
-        """Return the distribution with `others` and its default parameters in place of every agent but the first."""
+        """Return the distribution with `others` and its default parameters in place of every agent but the first.
+
+        Agents that are absent are left out.
+        """
         return self if self.agents < 2 else _with_one_agent(self, others)
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,7 +146,7 @@ class Distribution:
         return typing.cast(dict[str, Any], _canonical(self.plain))
 
     def __hash__(self) -> int:
-        return hash(repr(self.plain))
+        return hash(_hashable(self.plain))
 
 
 @cache  # checking a large distribution takes half a second
@@ -161,7 +165,11 @@ def _one_agent(scenario: Mapping[str, Any], others: str) -> dict[str, Any]:
 
     def with_first(flows: list[Any]) -> list[Any]:
         others_of = _agents_of(flows)[1:]
-        return [_mapped(flow, replace) if index in others_of else flow for index, flow in enumerate(flows)]
+        return [
+            _mapped(flow, replace) if index in others_of else flow
+            for index, flow in enumerate(flows)
+            if index not in others_of or not _is_absent(flow)
+        ]
 
     return {**scenario, "flows": _mapped(scenario["flows"], with_first)}
 
@@ -192,6 +200,10 @@ def _agents_of(flows: list[Any]) -> list[int]:
     """
     firsts = [next(_options(flow)) for flow in flows]
     return [index for index, flow in enumerate(firsts) if next(_options(flow.get("algorithm"))) == "agent"]
+
+
+def _is_absent(flow: Mapping[str, Any]) -> bool:
+    return bool(flow.get("stop_s") == flow.get("start_s", Flow.start_s))
 
 
 def _options(node: Any) -> Iterator[Any]:
@@ -257,6 +269,13 @@ def _canonical(node: Any) -> Any:
     return node
 
 
+def _hashable(node: Any) -> Any:
+    """Return tuples in place of what `_canonical` makes."""
+    if isinstance(node, dict):
+        return tuple((key, _hashable(value)) for key, value in node.items())
+    return tuple(map(_hashable, node)) if isinstance(node, list) else node
+
+
 def _kind(node: Any) -> str | None:
     if isinstance(node, dict):  # not Mapping, which is slow to check; _canonical has made it a dict
         for kind in KINDS:
@@ -293,8 +312,8 @@ def _draw(node: Any, rng: np.random.Generator, name: str = "") -> Any:
 def _variants(node: Any, where: str, name: str = "") -> Iterator[Any]:
     """Yield the node with every draw at its first bound or choice, then with each of the others, one at a time.
 
-    A scenario checks an interval per field and the order of two fields (start_s before stop_s), so values that pass at
-    these corners pass everywhere between.
+    A scenario checks an interval per field, and `CHECKED_TOGETHER` fields, of which all combinations come, so values
+    that pass at these corners pass everywhere between.
     """
     kind = _kind(node)
     if kind is not None:
@@ -322,9 +341,14 @@ def _variants(node: Any, where: str, name: str = "") -> Iterator[Any]:
     yield make(first)
     for position, values in enumerate(variants):
         for value in values[1:]:
-            # With the first values of the others, and with the last: two fields can have an order (start_s, stop_s).
-            for others in (first, [v[-1] for v in variants]):
-                yield make([*others[:position], value, *others[position + 1 :]])
+            yield make([*first[:position], value, *first[position + 1 :]])
+    places = {key: position for position, (key, _) in enumerate(entries) if len(variants[position]) > 1}
+    for group in CHECKED_TOGETHER:
+        drawn = [places[key] for key in group if key in places]
+        if len(drawn) > 1:
+            for together in itertools.product(*(variants[position] for position in drawn)):
+                changed = dict(zip(drawn, together, strict=True))
+                yield make([changed.get(position, value) for position, value in enumerate(first)])
 
 
 def _check_drawn(node: Mapping[str, Any], kind: str, where: str) -> None:

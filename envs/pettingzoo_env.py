@@ -221,7 +221,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         self._rows = {_name(index): row for row, index in enumerate(scenario.agent_flows)}
         self._starts_ns = np.array([round(flow.start_s * 1e9) for flow in flows], dtype=np.int64)
         self._step_ns = round(self.episode_spec.interval_ms(scenario) * 1e6)
-        self._has_ended = np.zeros(len(flows), dtype=np.bool_)
+        self._has_ended = np.array([flow.is_absent for flow in flows])
         self._actions = np.zeros((len(flows), 2))
         self._scenario = scenario
         self._duration_s = scenario.duration_s

@@ -58,7 +58,8 @@ class Flow:
         rtt_ms: base round-trip time without queueing and serialisation, in ms. With an `rtt_schedule` it is the nominal
             one, which defines the BDP. Must be in (0, 10000].
         start_s: when the flow starts to send, in s from the start of the episode. Must be >= 0.
-        stop_s: when it stops sending, in s, or None for the end of the episode.
+        stop_s: when it stops sending, in s, or None for the end of the episode. If it equals start_s, the flow takes no
+            part. Must be >= start_s.
         size_bytes: how much it sends (payload), or None for an endless source. Must be in [1, 2**53).
         parameters: the controller's parameters that differ from its defaults.
         jitter_ms: upper limit of the random extra delay of each ACK on the return path, drawn uniformly from 0 to this,
@@ -122,7 +123,9 @@ class Flow:
         registry.check_parameters(self.algorithm, self.parameters)
         object.__setattr__(self, "parameters", {name: as_python(value) for name, value in self.parameters.items()})
         check_fields(self, FLOW_FIELDS)
-        _check("stop_s", self.stop_s, f"> start_s={self.start_s:g}", self.stop_s is None or self.stop_s > self.start_s)
+        _check(
+            "stop_s", self.stop_s, f">= start_s={self.start_s:g}", self.stop_s is None or self.stop_s >= self.start_s
+        )
         _check(
             "off_s", self.off_s, f"null if and only if on_s={self.on_s} is", (self.off_s is None) == (self.on_s is None)
         )
@@ -158,6 +161,11 @@ class Flow:
         """Return code that makes it: the algorithm, and what differs from the defaults."""
         return f"Flow({', '.join([repr(self.algorithm), *_said(self, ['algorithm'])])})"
 
+    @property
+    def is_absent(self) -> bool:
+        """Whether it stops when it starts, and so takes no part."""
+        return self.stop_s == self.start_s
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, as `Scenario.to_dict` has them of its flows."""
         return _plain(self, FLOW_FIELDS) | {"parameters": dict(self.parameters)}
@@ -192,6 +200,19 @@ class Flow:
             text += f", transport {self.transport}"
         return text
 
+
+CHECKED_TOGETHER: Final = (
+    ("algorithm", "parameters", "policy", "file", "transport"),
+    ("start_s", "stop_s"),
+    ("app_rate_mbps", "on_s", "off_s"),
+    ("duration_s", "flows"),
+    ("duration_s", "rate_schedule"),
+    ("second_rate_mbps", "reverse_rate_mbps", "flows"),
+    ("buffer_bdp", "buffer_packets"),
+    ("loss", "loss_burst_packets", "loss_burst_ms"),
+    ("policer_mbps", "policer_burst_bytes", "packet_bytes"),
+)
+"""Fields of a scenario or a flow whose good values depend on each other."""
 
 DRIVER: Final = ("algorithm", "parameters", "policy", "file", "server", "client", "data_from", "transport")
 """The fields of a flow that say who drives it; the others are about its path and its application."""

@@ -360,7 +360,7 @@ def comparison(found: Mapping[str, Powers], best: str, of_each: Sequence[str], n
 
 def family(scenario: Scenario) -> str:
     """Return the name of the kind of a scenario: by what is uncertain on its paths, or else by its number of flows."""
-    flows = [flow for flow in scenario.flows if flow.stop_s is None or flow.stop_s > 1.0]
+    flows = [flow for flow in scenario.flows if not flow.is_absent]
     if any(flow.jitter_ms > 0.5 or flow.ack_aggregation_ms > 0 for flow in flows):
         return UNEVEN
     if any(flow.rtt_schedule for flow in flows):
@@ -370,7 +370,7 @@ def family(scenario: Scenario) -> str:
 
 def kind(scenario: Scenario) -> str:
     """Return the name of the kind of a scenario of `families_v2`."""
-    flows = [flow for flow in scenario.flows if flow.stop_s is None or flow.stop_s > 1.0]
+    flows = [flow for flow in scenario.flows if not flow.is_absent]
     if scenario.rate_schedule:
         return CHANGING
     if scenario.policer_mbps or scenario.loss not in (0.0, 0.0001, 0.001, 0.01):

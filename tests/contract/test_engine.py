@@ -133,11 +133,14 @@ def test_a_flow_is_active_from_its_start_to_its_stop_or_last_byte(engine: Engine
         Flow("bbr", rtt_ms=20, start_s=0.25, stop_s=1.05),
         Flow("cubic", rtt_ms=20, start_s=2.0),
         Flow("bbr", rtt_ms=20, size_bytes=123_456),
+        Flow("bbr", rtt_ms=20, start_s=0.5, stop_s=0.5),
     )
     trace = simulate(Scenario(buffer_bdp=4, duration_s=3, flows=flows), engine)
     active, sent = flow_column(trace, "is_active"), flow_column(trace, "sent_packets")
     assert active[:, 0] == pytest.approx([0, 0, 0.5, *[1] * 7, 0.5, *[0] * 19], abs=1e-9)
     assert active[:, 1] == pytest.approx([*[0] * 20, *[1] * 10], abs=1e-9)
+    assert not active[:, 3].any()
+    assert not sent[:, 3].any()
     assert sent[:2, 0].sum() == sent[11:, 0].sum() == sent[:20, 1].sum() == 0
     assert sent[3:11, 0].min() > 0
     assert math.isnan(flow_column(trace, "cwnd_packets")[-1, 0])

@@ -177,6 +177,13 @@ class TestNeutral:
 
 
 class TestAbsent:
+    def test_an_agent_that_a_scenario_lacks_never_comes(self) -> None:
+        flows = {"choice": [[Flow("agent")], [Flow("agent"), Flow("agent")]]}
+        env = make_absent({"duration_s": 1.0, "flows": flows})
+        for seed in range(6):
+            agents = {agent for acted, _ in play(env, seed) for agent in acted}
+            assert agents == {f"flow_{index}" for index in range(2) if not env.scenario.flows[index].is_absent}
+
     def test_how_each_leaves(self) -> None:
         ends: dict[str, tuple[bool, bool]] = {}
         env = make_absent()

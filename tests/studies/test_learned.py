@@ -68,7 +68,7 @@ def test_the_hash_of_the_small_policy_is_of_its_weights_wherever_it_is(
 
 def test_a_scenario_has_the_kind_of_what_is_uncertain_in_it() -> None:
     flow = Flow("agent")
-    absent = Flow("agent", stop_s=0.001)
+    absent = Flow("agent", stop_s=0.0)
     one = Scenario(rate_mbps=5.0, duration_s=30.0, flows=(flow, absent, absent, absent, absent, absent))
     kinds = {
         learned.PLAIN: one,

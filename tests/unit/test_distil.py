@@ -25,9 +25,10 @@ from bbrgym.agents.tracking import read_metrics
 from bbrgym.agents.train import TrainResult, resume, train
 from bbrgym.baselines.policy_file import Network, StoredPolicy
 from bbrgym.checks import read_record
+from bbrgym.envs.distribution import ABSENT
 from bbrgym.envs.episode import Episodes
 from bbrgym.envs.episode_spec import EpisodeSpec
-from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.sharing import FairShares
 from bbrgym.files import user_cache
 
@@ -170,6 +171,18 @@ class TestWindows:
             np.testing.assert_allclose(thirds.mean(axis=1), whole[:, 0])
         assert thirds[1, 2] < thirds[0, 2]  # much in the queue of a link that has become slow
         assert (thirds[:, 2] < thirds[:, 1]).all()
+
+    @pytest.mark.parametrize("measure", ["fair_power", "held_power", "reward"])
+    def test_agents_that_are_absent_do_not_count(self, measure: str) -> None:
+        spec = replace(EpisodeSpec.from_config(CONFIG), observation=constants._BLIND)
+        policy = StoredPolicy(spec.to_config(), constants._constant(0.5, 0.2)).to_bytes()
+        polite = Flow("agent", rtt_ms=20.0, parameters={"preference": 0.0})
+        of_runs = []
+        for flows in ((polite,), (polite, Flow(**ABSENT), Flow(**ABSENT))):
+            scenario = Scenario(rate_mbps=8.0, duration_s=3.0, flows=flows)
+            config = FitnessConfig(fitness=measure, warmup=0.0)
+            of_runs.append(dict(each_outcome(spec, config, [policy], [scenario], [1], 3))[0])
+        np.testing.assert_allclose(*of_runs, rtol=0.01)  # their RTT moves the link by some milliseconds
 
     def test_a_flow_that_is_absent_counts_in_no_window(self) -> None:
         scenario = Scenario.from_dict({"duration_s": 9.0, "flows": [{}, {"start_s": 6.0}]})

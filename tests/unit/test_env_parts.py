@@ -380,6 +380,37 @@ class TestDistribution:
         rng = np.random.default_rng(1)
         assert {len(distribution.sample(rng).flows) for _ in range(20)} == {1, 2}
 
+    @pytest.mark.parametrize(
+        ("plain", "message"),
+        [
+            (
+                {
+                    "duration_s": {"choice": [30, 5, 20]},
+                    "flows": [{"algorithm": "agent"}, {"start_s": {"choice": [0, 10, 1]}}],
+                },
+                r"flows\[1\].start_s must be < duration_s=5, got 10",
+            ),
+            (
+                {
+                    "policer_mbps": {"choice": [None, 5]},
+                    "policer_burst_bytes": {"uniform": [1000, 100_000]},
+                    "packet_bytes": {"uniform": [100, 9000]},
+                    "flows": [{"algorithm": "agent"}],
+                },
+                "policer_burst_bytes must be >= 9040",
+            ),
+        ],
+    )
+    def test_values_that_are_good_alone_and_bad_together_are_refused(self, plain: Any, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            Distribution.from_dict(plain)
+
+    def test_equal_distributions_have_equal_hashes(self) -> None:
+        whole, real = (
+            {"rate_mbps": {"uniform": low}, "flows": [{"algorithm": "agent"}]} for low in ([5, 50], [5.0, 50.0])
+        )
+        assert len({Distribution.from_dict(whole), Distribution.from_dict(real)}) == 1
+
     def test_lists_of_flows_with_fewer_agents_than_others_get_absent_ones(self) -> None:
         agent, rival = {"algorithm": "agent"}, {"algorithm": "cubic"}
         lists = [[agent], [agent, rival], [rival, agent, agent, agent]]
@@ -391,8 +422,10 @@ class TestDistribution:
         present = {tuple(flow.algorithm for flow in one.flows if flow.stop_s is None) for one in samples}
         assert present == {tuple(flow["algorithm"] for flow in flows) for flows in lists}
         assert all(len(one.agent_flows) == 3 for one in samples)
-        leaving = [flow for one in samples for flow in one.flows if flow.stop_s is not None]
-        assert {(flow.algorithm, flow.stop_s) for flow in leaving} == {("agent", 0.001)}
+        assert {flow.algorithm for one in samples for flow in one.flows if flow.is_absent} == {"agent"}
+        alone = distribution.with_one_agent("bbr")
+        flows = {flow for one in (alone.sample(rng) for _ in range(30)) for flow in one.flows}
+        assert (alone.agents, alone.max_flows, {flow for flow in flows if flow.is_absent}) == (1, 4, set())
 
     def test_whole_scenarios_can_be_chosen(self) -> None:
         """With what each has: traces, a workload, flows of a size."""
@@ -425,7 +458,7 @@ class TestDistribution:
         rates = [scenario.rate_mbps for scenario in drawn]
         assert min(rates) < 3
         assert max(rates) > 200
-        active = {sum(flow.stop_s != 0.001 for flow in scenario.flows) for scenario in drawn}
+        active = {sum(not flow.is_absent for flow in scenario.flows) for scenario in drawn}
         assert {1, 2, 3, 4, 10, 16} <= active
         assert any(scenario.policer_mbps for scenario in drawn)
         assert any(scenario.loss_burst_ms for scenario in drawn)

@@ -212,7 +212,7 @@ def test_a_bad_value_is_refused_with_its_field(kind: type, field: str, value: An
         (lambda: Flow("bbr", parameters={"cwnd_gain": 10**400}), "cwnd_gain .*, got 1000"),
         (lambda: Flow("bbr-stock", parameters={"x": 1}), "bbr-stock takes no parameters, got x"),
         (lambda: Flow("policy", policy=3), "policy must be a path or null, got 3"),
-        (lambda: Flow(start_s=5, stop_s=2), "stop_s must be > start_s=5, got 2"),
+        (lambda: Flow(start_s=5, stop_s=2), "stop_s must be >= start_s=5, got 2"),
         (lambda: Flow(on_s=1, off_s=1), "app_rate_mbps .*on_s=1"),
         (lambda: Flow(app_rate_mbps=1, on_s=1), "off_s .*on_s=1"),
         (lambda: Flow(app_rate_mbps=1, on_s=0, off_s=1), "on_s .*got 0"),

@@ -24,6 +24,7 @@ from bbrgym.agents.search import WeightSearch
 from bbrgym.agents.searched_weights import searched_weights
 from bbrgym.agents.tracking import read_metrics
 from bbrgym.agents.train import TrainResult, resume, train
+from bbrgym.envs.distribution import ABSENT
 from bbrgym.envs.episode import Episodes
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.native.engine import NativeEngine
@@ -311,6 +312,17 @@ def test_an_evaluation_is_the_same_in_one_call_and_step_by_step() -> None:
             found.append(evaluate_agent(agent, env, 5))
             assert env.can_roll == (engine == "native")
     assert found[0] == found[1]
+
+
+def test_agents_that_are_absent_do_not_count_in_an_evaluation() -> None:
+    agent = make_agent(scenario=SCENARIO)
+    flow = {"algorithm": "agent", "rtt_ms": 20}
+    found = []
+    for flows in ([flow], [flow, {**ABSENT}, {**ABSENT}]):
+        spec = EpisodeSpec({"rate_mbps": 12, "duration_s": 2, "flows": flows}, engine="native")
+        with closing(Episodes(spec, 1)) as env:
+            found.append(evaluate_agent(agent, env, 1))
+    assert found[1] == pytest.approx(found[0], rel=0.1)  # their RTT moves the link by some milliseconds
 
 
 @pytest.mark.parametrize(
