@@ -28,6 +28,7 @@ from bbrgym.agents.fitness import Array, each_outcome
 from bbrgym.baselines.policy_file import Network, StoredPolicy
 from bbrgym.envs import sharing, sharing_meter
 from bbrgym.envs.code import code_hash
+from bbrgym.envs.engine import identity_of
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.scenario import Scenario
@@ -110,7 +111,7 @@ class Constants:
         return self._windows, len(self.actions)
 
     def _key(self, scenario: Scenario, seed: int) -> str:
-        return code_hash("native", also=json.dumps([scenario.to_dict(), seed, self._decides], sort_keys=True))
+        return code_hash("native", also=json.dumps([identity_of(scenario), seed, self._decides], sort_keys=True))
 
     def _run(self, jobs: Sequence[_Job]) -> Generator[tuple[str, Array]]:
         """Yield the rows of scenarios."""

@@ -13,12 +13,18 @@ from typing import Any, Final
 
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines import registry
-from bbrgym.baselines.controller_file import content_of
 from bbrgym.benchmark.code import code_hash, metrics_hash
 from bbrgym.benchmark.suites import Suite, read_roles, write_roles
 from bbrgym.benchmark.traces import scenarios_of
 from bbrgym.checks import check_integer, check_keys, check_name, check_number, check_seeds, keep_integers
-from bbrgym.envs.engine import DEFAULT_ENGINE, EngineDescription, check_algorithms, describe_engine, read_policies
+from bbrgym.envs.engine import (
+    DEFAULT_ENGINE,
+    EngineDescription,
+    check_algorithms,
+    describe_engine,
+    hash_policies,
+    identity_of,
+)
 from bbrgym.envs.flow_command import DataFrom, check_commands
 from bbrgym.envs.scenario import DRIVER, Scenario, Transport
 from bbrgym.envs.sharing import check_measured
@@ -172,13 +178,8 @@ class Benchmark:
         step_ms = float(self.step_ms if agent is None else agent.spec.interval_ms(scenario))
         agent_hash = None if agent is None else agent.content_hash
         policy_hashes = hash_policies(scenario)
-        plain = scenario.to_dict()
-        for index, policy_hash in policy_hashes.items():
-            plain["flows"][index]["policy"] = policy_hash
-        for index, file_hash in hash_files(scenario).items():
-            plain["flows"][index]["file"] = file_hash
         identity = {
-            "scenario": plain,
+            "scenario": identity_of(scenario),
             "agent": agent_hash,
             "engine": self.engine["name"],
             "options": options,
@@ -297,14 +298,16 @@ class Competitor:
 
     @classmethod
     def from_dict(cls, plain: str | Mapping[str, Any]) -> Competitor:
-        """Make a competitor of a name, of {name, agent, parameters}, or of the other fields.
+        """Make a competitor of a name or the path of a C file, of {name, agent, parameters}, or of the other fields.
 
-        Both mappings can have a transport.
+        Both mappings can have a transport. A C file competes by its name without the folder.
 
         Raises:
             ValueError: a key or a value is not valid.
         """
         entry: Mapping[str, Any] = {"algorithm": plain} if isinstance(plain, str) else plain
+        if isinstance(plain, str) and plain.endswith(".c"):
+            entry = {"name": Path(plain).name, "algorithm": registry.FILE, "file": plain}
         check_keys("a competitor", entry, [f.name for f in dataclasses.fields(cls)])
         agent, policy, file = entry.get("agent"), entry.get("policy"), entry.get("file")
         if (agent is None) == (entry.get("algorithm") is None):
@@ -394,16 +397,6 @@ def _members(name: str, engine: EngineDescription) -> list[str]:
     }
     check_name("competitor", name, [*GROUPS, *registry.controllers(), *registry.COMPARATORS])
     return groups.get(name, [name])
-
-
-def hash_policies(scenario: Scenario) -> dict[int, str]:
-    """Return the SHA-256 of what decides the gains of each flow of algorithm `policy`, by its index."""
-    return {index: hashlib.sha256(policy).hexdigest() for index, policy in read_policies(scenario).items()}
-
-
-def hash_files(scenario: Scenario) -> dict[int, str]:
-    """Return the SHA-256 of each flow's controller in C, by its index."""
-    return {index: content_of(flow.file) for index, flow in enumerate(scenario.flows) if flow.file is not None}
 
 
 def _read_suites(plain: Mapping[str, Any]) -> tuple[dict[str, Suite], dict[str, Any]]:

@@ -25,10 +25,10 @@ import pandas as pd
 
 from bbrgym.benchmark import families, score_measures
 from bbrgym.benchmark.candidate import Candidate
-from bbrgym.benchmark.code import code_hash
+from bbrgym.benchmark.code import code_hash, metrics_hash
 from bbrgym.benchmark.families import VICTIMS, WARMUP, Draw, alone, draw_scenarios
 from bbrgym.benchmark.ledger import CacheLedger, measure, unmeasured
-from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors, hash_policies
+from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors
 from bbrgym.benchmark.quick_rfc9743 import read_quick_rfc9743
 from bbrgym.benchmark.regret import Regret, regrets
 from bbrgym.benchmark.run_scores import SCORE
@@ -46,7 +46,7 @@ from bbrgym.benchmark.statistics import Estimate, estimate
 from bbrgym.benchmark.verdicts import Verdicts
 from bbrgym.checks import check_integer
 from bbrgym.envs import sharing, sharing_meter
-from bbrgym.envs.engine import describe_engine
+from bbrgym.envs.engine import describe_engine, identity_of
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
 
@@ -55,7 +55,7 @@ CONSTANT: Final = Competitor(
     "bbr-backlog",
     {"backlog_packets": 4, "correction_rounds": 0, "ignored_delay_ms": 0, "fills_free_link": 0},
 )
-"""Gains that never change: the best of a grid on the shipped policy's training distribution (studies/learned.py)."""
+"""Gains that never change: the best of a grid in scenarios of `families` (studies/learned.py)."""
 
 WORST: Final = 3
 """How many of the worst scenarios a score shows."""
@@ -569,18 +569,15 @@ def _run_cached(sandbox: Sandbox, jobs: Mapping[str, ConfinedJob]) -> tuple[dict
 def _key(job: ConfinedJob) -> str:
     """Return the hash of everything that decides the results of a job."""
     plain = job.to_dict()
-    for index, scenario in enumerate(job.scenarios):
-        for flow, policy_hash in hash_policies(scenario).items():
-            plain["scenarios"][index]["flows"][flow]["policy"] = policy_hash
-    decisive = {name: plain[name] for name in ("scenarios", "seeds", "warmup", "measure")}
-    text = json.dumps([decisive, _code_hash()], sort_keys=True)
+    decisive = {name: plain[name] for name in ("seeds", "warmup", "measure")}
+    text = json.dumps([decisive, [identity_of(scenario) for scenario in job.scenarios], _code_hash()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 @cache
 def _code_hash() -> str:
     sources = [inspect.getsource(module) for module in (families, score_measures, sharing, sharing_meter)]
-    return code_hash("native", also=json.dumps([*sources, sys.version_info[:2]]))
+    return code_hash("native", also=json.dumps([*sources, metrics_hash(), sys.version_info[:2]]))
 
 
 def _harms(

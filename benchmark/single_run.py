@@ -15,8 +15,8 @@ from typing import Any
 from bbrgym.agents.policy import load_agent
 from bbrgym.benchmark.code import metrics_hash
 from bbrgym.benchmark.metrics import measure
-from bbrgym.benchmark.plan import Run, hash_policies
-from bbrgym.envs.engine import Engine, EngineUnavailableError, make_engine
+from bbrgym.benchmark.plan import Run
+from bbrgym.envs.engine import Engine, EngineUnavailableError, hash_policies, make_engine
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.envs.trace_file import save_trace
 from bbrgym.files import DAMAGES, open_folder, read_object, replace_file, write_json

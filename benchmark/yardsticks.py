@@ -6,6 +6,7 @@ import inspect
 import itertools
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +25,7 @@ from bbrgym.baselines.policy_file import Network
 from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.ledger import CacheLedger, Entry
 from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.envs.engine import identity_of
 from bbrgym.envs.episode import Episodes
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.scenario import Scenario
@@ -59,7 +61,8 @@ def measure_yardsticks(spec: EpisodeSpec, episodes: int, console: Console | None
     if spec.engine != "native":
         return []
     ledger = CacheLedger("yardsticks")
-    job = _Environment("yardsticks", _hash(spec, episodes))
+    drawn = [(Scenario.from_dict(each["scenario"]), int(each["seed"])) for each in evaluation_episodes(spec, episodes)]
+    job = _Environment("yardsticks", _hash(spec, drawn))
     if (kept := ledger.load([job])) and (found := _read(kept[job.name].rows)):
         return found
     algorithms = [name for name in registry.controllers() if name not in ("agent", "policy")]
@@ -73,7 +76,6 @@ def measure_yardsticks(spec: EpisodeSpec, episodes: int, console: Console | None
         transient=True,
         disable=console is None or not console.is_terminal,
     )
-    drawn = [(Scenario.from_dict(each["scenario"]), int(each["seed"])) for each in evaluation_episodes(spec, episodes)]
     of_algorithms: dict[str, float] = {}
     of_actions: dict[Action, float] = {}
     with closing(Episodes(spec, episodes, is_healing=True)) as env:
@@ -97,9 +99,10 @@ def measure_yardsticks(spec: EpisodeSpec, episodes: int, console: Console | None
     return found
 
 
-def _hash(spec: EpisodeSpec, episodes: int) -> str:
+def _hash(spec: EpisodeSpec, drawn: Sequence[tuple[Scenario, int]]) -> str:
     """Return the hash of what decides the yardsticks; what an agent observes is no part of it."""
     plain = {name: value for name, value in spec.to_config().items() if name != "observation"}
+    episodes = [[identity_of(scenario), seed] for scenario, seed in drawn]
     sources = [inspect.getsource(module) for module in (sys.modules[__name__], callbacks)]
     return code_hash("native", also=json.dumps([plain, episodes, sources], sort_keys=True))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bbrgym.baselines import registry
-from bbrgym.baselines.controller_file import compile_controller
+from bbrgym.baselines.controller_file import compile_controller, content_of
 from bbrgym.baselines.policy_file import KERNEL_REFERENCE, policy_bytes
 from bbrgym.checks import check_integer, check_keys, check_name
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
@@ -382,6 +383,25 @@ def read_policies(scenario: Scenario) -> dict[int, bytes]:
         for index, flow in enumerate(scenario.flows)
         if flow.algorithm == "policy"
     }
+
+
+def hash_policies(scenario: Scenario) -> dict[int, str]:
+    """Return the SHA-256 of what decides the gains of each flow of algorithm `policy`, by its index."""
+    return {index: hashlib.sha256(policy).hexdigest() for index, policy in read_policies(scenario).items()}
+
+
+def identity_of(scenario: Scenario) -> dict[str, Any]:
+    """Return what decides a scenario: `Scenario.to_dict()` with hashes of policies and C files in place of their paths.
+
+    Results that are kept by it are not those of a file that has changed since.
+    """
+    plain = scenario.to_dict()
+    for index, policy in hash_policies(scenario).items():
+        plain["flows"][index]["policy"] = policy
+    for index, flow in enumerate(scenario.flows):
+        if flow.file is not None:
+            plain["flows"][index]["file"] = content_of(flow.file)
+    return plain
 
 
 def with_compiled_files(scenario: Scenario) -> dict[str, Any]:

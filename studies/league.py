@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,13 @@ import pandas as pd
 from bbrgym.benchmark.code import code_hash
 from bbrgym.benchmark.families import VICTIMS, WARMUP, Draw, alone, draw_scenarios
 from bbrgym.benchmark.ledger import Rows
-from bbrgym.benchmark.plan import Competitor, hash_files, hash_policies
+from bbrgym.benchmark.plan import Competitor
 from bbrgym.benchmark.regret import Regret, regrets
 from bbrgym.benchmark.run_scores import SCORE
 from bbrgym.benchmark.score import yardsticks
 from bbrgym.benchmark.score_measures import SHARING, measure_policy, measure_sharing
 from bbrgym.benchmark.statistics import estimate
+from bbrgym.envs.engine import identity_of
 from bbrgym.envs.scenario import Scenario
 from studies import page
 
@@ -65,21 +66,14 @@ class LeagueRun:
     @property
     def code(self) -> str:
         """The hash of what decides its result."""
-        scenario = self.scenario
         agent = None if self.competitor is None else self.competitor.load()
         decisive = {
-            "scenario": [flow_free(scenario), hash_policies(scenario), hash_files(scenario)],
+            "scenario": identity_of(self.scenario),
             "seed": self.draw.seed,
             "warmup": WARMUP,
             "agent": None if agent is None else agent.content_hash,
         }
         return code_hash("native", also=json.dumps(decisive, sort_keys=True))
-
-
-def flow_free(scenario: Scenario) -> dict[str, Any]:
-    """Return a scenario as plain types, without the paths of policies and files, which are another in each checkout."""
-    plain = scenario.to_dict()
-    return {**plain, "flows": [{**flow, "policy": None, "file": None} for flow in plain["flows"]]}
 
 
 @cache

@@ -49,15 +49,15 @@ class NativeEngine(Engine):
         self._batch: _native.Batch | None = None
         self._arrays: _Arrays | None = None
         self._duration_ns = np.zeros(1, dtype=np.int64)
-        self._last: tuple[Scenario, Mapping[int, bytes], _native.Scenario] | None = None
+        self._last: _Converted | None = None
 
     def _request_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
         if self._batch is None or self._arrays is None or self._arrays.flows.shape[1] < len(scenario.flows):
             self._batch = _native.Batch(1, len(scenario.flows), 1)
             self._arrays = _Arrays.of(self._batch)
-        if self._last is None or self._last[0] is not scenario or self._last[1] != policies:
-            self._last = scenario, policies, _with_policies(with_compiled_files(scenario), policies)
-        self._batch.reset(0, self._last[2], seed)
+        if self._last is None or not self._last.is_of(scenario, policies):
+            self._last = _Converted.of(scenario, policies)
+        self._batch.reset(0, self._last.native, seed)
 
     def _request_step(self, duration_ns: int) -> None:
         assert self._batch is not None
@@ -206,13 +206,13 @@ class NativeBatch:
 
     def _converted(self, scenario: Scenario, policies: Mapping[int, bytes] | None) -> _native.Scenario:
         # Cached: if no scenario is drawn, every episode has the same one; a search runs many policies in the same one.
-        if self._last is None or self._last.scenario is not scenario:
+        own = read_policies(scenario)
+        if self._last is None or not self._last.is_of(scenario, own):
             check_algorithms(scenario, NativeEngine.description)
-            plain, own = with_compiled_files(scenario), read_policies(scenario)
-            self._last = _Converted(scenario, plain, own, _with_policies(plain, own))
+            self._last = _Converted.of(scenario, own)
         if policies is None:
             return self._last.native
-        return _with_policies(self._last.plain, {**self._last.policies, **policies})
+        return _with_policies(self._last.plain, {**own, **policies})
 
 
 class _Converted(NamedTuple):
@@ -222,6 +222,18 @@ class _Converted(NamedTuple):
     plain: dict[str, Any]
     policies: Mapping[int, bytes]
     native: _native.Scenario
+
+    @classmethod
+    def of(cls, scenario: Scenario, policies: Mapping[int, bytes]) -> _Converted:
+        """Convert a scenario."""
+        plain = with_compiled_files(scenario)
+        return cls(scenario, plain, policies, _with_policies(plain, policies))
+
+    def is_of(self, scenario: Scenario, policies: Mapping[int, bytes]) -> bool:
+        """Return whether it still is this scenario: files that the flows name may have changed."""
+        if self.scenario is not scenario or self.policies != policies:
+            return False
+        return not has_files(scenario) or self.plain == with_compiled_files(scenario)
 
 
 class _Arrays(NamedTuple):

@@ -12,7 +12,8 @@ from typing import Final
 from bbrgym import Flow, Scenario
 from bbrgym.agents.policy import load_agent
 from bbrgym.baselines.registry import COUNTERPARTS, LINUX_COMPARATORS, defaults
-from bbrgym.benchmark.plan import Competitor, hash_policies
+from bbrgym.benchmark.plan import Competitor
+from bbrgym.envs.engine import hash_policies
 
 WARMUP: Final = 0.25
 """Fraction of each run that is not measured."""

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from marks import needs_ns3
+from policies import make_agent
 from traces import flow_column
 
 from bbrgym import Flow, Scenario, simulate
 from bbrgym.envs.action import CWND_SCALES, Action
+from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import policy_of
 from bbrgym.envs.episode_spec import EpisodeSpec
@@ -63,6 +66,8 @@ EVERYTHING: dict[str, Any] = {
     "action": Action((0.7, 3.0), (0.8, 2.0), cwnd_scale="packets"),
 }
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
 
 class TestVector:
     @pytest.mark.parametrize(
@@ -100,6 +105,27 @@ class TestVector:
             assert ends >= count
         for env in (batch, apart, singles):
             env.close()
+
+    def test_files_of_a_scenario_are_read_when_an_episode_starts(self, tmp_path: Path) -> None:
+        source = tmp_path / "mine.c"
+        flows = (Flow("agent"), Flow("policy", policy=str(tmp_path)), Flow("file", file=str(source)))
+        scenario = Scenario(duration_s=2.0, flows=flows)
+        envs = BottleneckVectorEnv(2, scenario, engine="native"), BottleneckEnv(scenario, engine=NativeEngine)
+        found = []
+        for seed, name in ((1, "aimd"), (2, "aimd"), (2, "vegas"), (1, "aimd")):
+            make_agent(seed=seed).save(tmp_path)
+            source.write_text((EXAMPLES / f"{name}.c").read_text())
+            for env in envs:
+                env.reset(seed=5)
+                for _ in range(10):
+                    env.step(np.zeros(env.action_space.shape, np.float32))
+            windows = [env._episodes.last_rows(0).flows[1:, FLOW_COLUMNS.index("cwnd_packets")] for env in envs]
+            np.testing.assert_array_equal(*windows)
+            found.append(windows[0].tolist())
+        for env in envs:
+            env.close()
+        assert found[0] == found[3]
+        assert found[0] != found[1] != found[2]
 
     def test_outputs_are_not_changed_by_later_steps(self) -> None:
         env = BottleneckVectorEnv(3, SHORT, engine="native", has_infos=True)

@@ -14,8 +14,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from hostile import HOSTILE, write_hostile
+from policies import make_agent
 
 import bbrgym
+from bbrgym import Flow, Scenario
 from bbrgym.baselines import registry
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark import quick_rfc9743, score_report
@@ -148,6 +150,25 @@ def test_the_same_seed_runs_no_yardstick_again(sandbox: Sandbox):
     second = run(sandbox, "bbr", has_rfc9743=False)
     assert second.cached == 4
     assert first.value == second.value
+
+
+def test_results_of_yardsticks_are_of_this_code_and_these_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def key() -> str:
+        scores._code_hash.cache_clear()
+        flow = Flow("policy", policy=str(tmp_path))
+        return scores._key(ConfinedJob([Scenario(flows=(flow,))], [1], warmup=0.3, seconds=9, measure="rows"))
+
+    make_agent(seed=1).save(tmp_path)
+    first = key()
+    assert key() == first
+    make_agent(seed=2).save(tmp_path)
+    assert key() != first
+    make_agent(seed=1).save(tmp_path)
+    assert key() == first
+    monkeypatch.setattr(scores, "metrics_hash", lambda: "other metrics")
+    assert key() != first
+    monkeypatch.undo()
+    scores._code_hash.cache_clear()
 
 
 def test_harm_is_what_a_victim_loses(sandbox: Sandbox):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from policies import make_agent
 from training import SCENARIO, changed, quiet
 
 from bbrgym import EngineError, Scenario, simulate
@@ -77,6 +78,18 @@ def test_an_environment_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert measure_yardsticks(spec_of(), 1) == first
     with pytest.raises(TypeError):
         measure_yardsticks(spec_of(rate_mbps=6), 1)
+
+
+def test_a_rival_whose_policy_is_replaced_is_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_agent(seed=1).save(tmp_path)
+    flows = [{"algorithm": "agent", "rtt_ms": 20}, {"algorithm": "policy", "rtt_ms": 20, "policy": str(tmp_path)}]
+    first = measure_yardsticks(spec_of(flows=flows), 1)
+    make_agent(seed=2).save(tmp_path)
+    monkeypatch.setattr(yardsticks, "_judge_action", None)
+    with pytest.raises(TypeError):
+        measure_yardsticks(spec_of(flows=flows), 1)
+    make_agent(seed=1).save(tmp_path)
+    assert measure_yardsticks(spec_of(flows=flows), 1) == first
 
 
 def test_agents_that_stop_end_the_episode_of_an_algorithm_too() -> None:
