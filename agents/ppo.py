@@ -288,9 +288,9 @@ class PPO(Learner):
 
     def _look(self, rollout: Rollout) -> tuple[Array, Array]:
         """Return the values of a critic without memory before each step, and of what follows it, shape (T, M)."""
-        took_part = rollout.took_part
+        took_part, is_worth = rollout.took_part, _worth(rollout)
         values = np.zeros((len(took_part) + 1, took_part.shape[1]), np.float32)
-        is_seen = np.concatenate([took_part, took_part[-1:]])
+        is_seen = np.concatenate([is_worth, took_part[-1:]])
         values[is_seen] = self._evaluate(rollout.observations[is_seen])
         following = values[1:].copy()  # 0 for a flow that has left
         # What a time limit cut off is worth what the critic expects of it.
@@ -311,7 +311,7 @@ class PPO(Learner):
         )
         values = np.zeros(took_part.shape, np.float32)
         segments.scatter(self._in_units(outputs), into=values)
-        values[~took_part] = 0.0
+        values[~_worth(rollout)] = 0.0
         # What follows the last step of a segment: the end of its episode, or the rest of it.
         ends = segments.lasts, segments.flows
         last = rollout.observations[-1][segments.flows]
@@ -433,6 +433,11 @@ def _tuned_actor(config: PPOConfig, policy: TunedPolicy) -> TorchNetwork:
         known = " or ".join(map(str, dict.fromkeys((0, *actor.units))))
         raise ValueError(f"agent.units must be {known} for the policy at agent.tunes, got {config.units}")
     return actor
+
+
+def _worth(rollout: Rollout) -> npt.NDArray[np.bool_]:
+    """Return before which steps a flow's observation has a value: it took part, or would have without a failure."""
+    return rollout.took_part if rollout.failed is None else rollout.took_part | rollout.failed
 
 
 def _descend(loss: torch.Tensor, network: nn.Module, optimiser: torch.optim.Optimizer, max_norm: float) -> None:

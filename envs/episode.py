@@ -305,7 +305,7 @@ class Episodes:
         terminated, is_over = self._endings(self._received_bytes, self._rows[:, _IS_ACTIVE], self._engines)
         if errors:
             terminated[failed], is_over[failed] = False, True
-            rewards[self._rows_in(failed)] = 0.0
+            rewards[self._rows_in(failed)] = self._rows[self._rows_in(failed), _IS_ACTIVE] = 0.0  # it teaches nothing
         self.is_running = ~is_over
         return StepResult(
             observations=self.last_observations.copy(),

@@ -30,6 +30,7 @@ class Rollout(NamedTuple):
         states: what the policy remembered before the first step (`Episodes.states`), shape (M, size), float32. After
             an episode has ended it begins with zeros.
         errors: why engines failed, whose episodes were cut off.
+        failed: where they did, in steps in which their flows took no part, shape (T, M); None if none did.
     """
 
     observations: npt.NDArray[np.float32]
@@ -41,6 +42,7 @@ class Rollout(NamedTuple):
     terminal_observations: npt.NDArray[np.float32]
     states: npt.NDArray[np.float32]
     errors: tuple[str, ...] = ()
+    failed: npt.NDArray[np.bool_] | None = None
 
 
 def roll(
@@ -119,7 +121,7 @@ def roll_steps(
     observations = np.zeros((len(noise) + 1, *env.last_observations.shape), np.float32)
     observations[0] = env.last_observations
     actions, rewards = np.zeros_like(noise), np.zeros(shape, np.float32)
-    took_part, dones, timeouts = (np.zeros(shape, np.bool_) for _ in range(3))
+    took_part, dones, timeouts, failed = (np.zeros(shape, np.bool_) for _ in range(4))
     terminal: list[npt.NDArray[np.float32]] = []
     errors: list[str] = []
     states = env.states(state_size)
@@ -132,7 +134,7 @@ def roll_steps(
         observations[step + 1], rewards[step] = result.observations, result.rewards
         dones[step], timeouts[step] = is_over.repeat(agents), result.truncated.repeat(agents)
         took_part[step] = result.record.took_part
-        took_part[step, _flows_of(np.array([*result.errors], np.intp), agents)] = False
+        failed[step, _flows_of(np.array([*result.errors], np.intp), agents)] = True
         errors += result.errors.values()
         if is_over.any():
             engines, flows = np.flatnonzero(is_over), np.flatnonzero(dones[step])
@@ -151,6 +153,7 @@ def roll_steps(
         terminal_observations=ended,
         states=first_states,
         errors=tuple(errors),
+        failed=failed if errors else None,
     )
 
 

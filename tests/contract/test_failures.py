@@ -166,6 +166,7 @@ def test_the_vec_env_truncates_all_agents_of_a_failed_engine(made: list[Failing]
                 continue
             assert info["engine_error"] == "it fails in step 2"
             assert info["TimeLimit.truncated"] is True
+            assert info["took_part"] is False  # a learner must not take its reward for one
             assert info["terminal_observation"].tobytes() == before[row].tobytes() != observations[row].tobytes()
 
 

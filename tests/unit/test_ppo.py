@@ -149,6 +149,30 @@ def test_returns_by_hand() -> None:
     assert rollout.took_part[:, 1].sum() < 10
 
 
+@pytest.mark.parametrize("changes", [{}, MEMORY])
+def test_a_failure_cuts_off_what_the_critic_expects(changes: dict[str, Any]) -> None:
+    with closing(make_learner(**changes)) as learner:
+        rollout, _ = learner._roll(learner._config.n_steps)
+        flow, step = 0, 4
+        assert rollout.took_part[:6, flow].all()
+        assert not rollout.dones[:6, flow].any()
+        values, _ = learner._estimate(rollout, learner._rewards(rollout))
+        failed = np.zeros_like(rollout.dones)
+        failed[step, flow] = True
+        cut = rollout._replace(
+            took_part=rollout.took_part & ~failed,
+            dones=rollout.dones | failed,
+            timeouts=rollout.timeouts | failed,
+            terminal_observations=np.insert(rollout.terminal_observations, 0, rollout.observations[step, flow], axis=0),
+            errors=("it failed",),
+            failed=failed,
+        )
+        learner._critic_states[:] = 0.0
+        following = (learner._recall if learner._has_memory else learner._look)(cut)[1]
+    assert values[step, flow] != 0.0
+    assert following[step - 1, flow] == pytest.approx(values[step, flow], abs=1e-5)
+
+
 def test_it_stops_where_the_policy_has_moved_far(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = {}
     for target in (None, 1e-6):
