@@ -203,12 +203,14 @@ class MlflowStore:
         self._run_id = ""
 
     def begin(self, record: Mapping[str, Any]) -> str:
-        """Create the run of a record (run.json), or continue the one that it names; return MLflow's id."""
+        """Create the run of a record (run.json), or continue the one that it names; return MLflow's id.
+
+        A run that was in another store, or whose database is gone, is not found here: it is created, with another id,
+        and has here what is logged from now on.
+        """
         from mlflow.entities import Param
 
-        if record["in_store"]:
-            self._run_id = str(record["run_id"])
-            self._client.update_run(self._run_id, status="RUNNING")
+        if record["in_store"] and self._continue(str(record["run_id"])):
             self.set_tags(record["tags"])  # of the command that resumes it, and of its folder now
             return self._run_id
         parent = {} if record["parent"] is None else {"mlflow.parentRunId": str(record["parent"])}
@@ -222,6 +224,19 @@ class MlflowStore:
         params = {store_name(name): _text(value)[:LONGEST_PARAM] for name, value in flatten(record["params"])}
         self._client.log_batch(self._run_id, params=[Param(*param) for param in params.items()])
         return self._run_id
+
+    def _continue(self, run_id: str) -> bool:
+        """Continue a run; return False if the store does not have it."""
+        from mlflow.exceptions import MlflowException
+
+        self._run_id = run_id
+        try:
+            self._client.update_run(run_id, status="RUNNING")
+        except MlflowException as error:
+            if not _is_missing(error):
+                raise
+            self._run_id = ""
+        return bool(self._run_id)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         """Log finite values at a step."""
@@ -330,8 +345,18 @@ class MlflowStore:
         self._client.set_terminated(self._run_id, status)
 
     def end_killed(self, run_id: str) -> None:
-        """End a run whose process was killed, unless it is this one, and the runs that belong to it, as KILLED."""
-        run = self._client.get_run(run_id)
+        """End a run whose process was killed, unless it is this one, and the runs that belong to it, as KILLED.
+
+        A run that this store does not have is that of another one, and is left alone.
+        """
+        from mlflow.exceptions import MlflowException
+
+        try:
+            run = self._client.get_run(run_id)
+        except MlflowException as error:
+            if not _is_missing(error):
+                raise
+            return
         left = self._children(run)
         if run_id != self._run_id and run.info.status == "RUNNING":
             left.append(run)
@@ -416,6 +441,11 @@ def is_refusal(error: Exception) -> bool:
     # MLflow answers 400 for a damaged database too.
     cause = error.__cause__
     return not isinstance(cause, DatabaseError) or isinstance(cause, DataError | IntegrityError)
+
+
+def _is_missing(error: MlflowException) -> bool:
+    """Return whether MLflow refuses something because it does not have it."""
+    return bool(error.error_code == "RESOURCE_DOES_NOT_EXIST")
 
 
 def _may_be_a_conflict(error: MlflowException) -> bool:

@@ -83,11 +83,12 @@ def standings(table: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Index competitor; columns (score, statistic): the interquartile mean `iqm` over all runs, `low` and `high` of
-        its 95 % bootstrap interval stratified by scenario, and the number of runs `n`.
+        its 95 % bootstrap interval stratified by scenario (NaN if in each scenario all seeds have equal scores), and
+        the number of runs `n`.
     """
     groups = table.groupby(level="competitor", sort=False)
     standing = pd.DataFrame(
-        [[value for name in table.columns for value in _iqm(frame[name])] for _, frame in groups],
+        [[value for estimated in _iqms(frame) for value in estimated] for _, frame in groups],
         index=pd.Index([str(competitor) for competitor, _ in groups], name="competitor"),
         columns=pd.MultiIndex.from_product([list(table.columns), ["iqm", "low", "high", "n"]]),
         dtype=np.float64,
@@ -95,5 +96,18 @@ def standings(table: pd.DataFrame) -> pd.DataFrame:
     return standing.iloc[np.argsort(-standing[SCORE, "iqm"].to_numpy(), kind="stable")]
 
 
-def _iqm(values: pd.Series) -> Estimate:
-    return estimate(values, interquartile_mean, strata=values.index.get_level_values("scenario").tolist())
+def _iqms(runs: pd.DataFrame) -> list[Estimate]:
+    """Return the estimate of each score of a competitor."""
+    scenarios = runs.index.get_level_values("scenario")
+    different = runs.set_axis(scenarios).reset_index().drop_duplicates()["scenario"]
+    # Seeds with equal scores gave the same run.
+    is_random = scenarios.isin(different[different.duplicated()])
+    return [
+        estimate(
+            runs[name],
+            interquartile_mean,
+            strata=scenarios.tolist(),
+            is_sample=bool((is_random & runs[name].notna().to_numpy()).any()),
+        )
+        for name in runs.columns
+    ]

@@ -122,7 +122,7 @@ class Sandbox(ProcessExecutor):
         Whatever ends the call early, as Ctrl-C does, also ends its jobs at once.
 
         Raises:
-            EngineError: a process itself has ended.
+            EngineError: the process of one of these jobs has ended.
         """
         futures = [self.submit(run_confined, job.to_dict()) for job in jobs]
         try:

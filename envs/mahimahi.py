@@ -45,7 +45,7 @@ def rate_schedule(
     for 832 ms. The default therefore lets one opportunity through per bin.
 
     Args:
-        trace: path of the trace, or its times in ms.
+        trace: path of the trace, or its times in ms, which must be as those of a file.
         duration_s: how long the schedule must last, in s; a shorter trace is repeated.
         bin_ms: over how long opportunities are counted, in ms. Shorter bins follow the trace more closely, but one
             opportunity more or less is `12 / bin_ms` Mbit/s.
@@ -56,7 +56,7 @@ def rate_schedule(
         Pairs (time in s, rate in Mbit/s), the first at 0, one for each bin whose rate differs from the bin before.
 
     Raises:
-        ValueError: a bad argument, or a file that is not a trace; the message names its line.
+        ValueError: a bad argument, or not a trace; the message names the bad time, and the line of a file.
         OSError: the file cannot be read.
     """
     check_number("duration_s", duration_s, above=0, at_most=1e6)
@@ -71,7 +71,7 @@ def rate_schedule(
         raise ValueError(
             f"duration_s={duration_s:g} must have at most {_MOST_BINS:,} bins of bin_ms={bin_ms:g}, got {bins:,}"
         )
-    times = read_trace(trace) if isinstance(trace, str | PathLike) else np.asarray(trace, dtype=np.int64)
+    times = read_trace(trace) if isinstance(trace, str | PathLike) else _check_times(trace)
     edges = round(from_s * 1e3, 6) + bin_ms * np.arange(bins + 1, dtype=np.float64)
     rounds, rest = np.divmod(edges, float(times[-1]))
     # A bin is (begin, end], so that a trace whose only line is 1 has one opportunity in each ms.
@@ -112,6 +112,29 @@ def read_trace(path: str | PathLike[str]) -> npt.NDArray[np.int64]:
     if last == 0:
         raise ValueError(f"{path}:{len(times) or 1}: the last time must be > 0: the trace repeats from there")
     return np.frombuffer(times, dtype=np.int64)
+
+
+def _check_times(trace: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the times of a trace as an array, after the checks of `read_trace`.
+
+    Raises:
+        ValueError: they are no trace; the message names the first bad time.
+    """
+    given = np.asarray(trace)
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iuf"):
+        raise ValueError(f"trace must be a path or the times of a trace, integers of ms, got {trace!r}")
+    is_time = (given >= 0) & (given <= _LAST_MS) & (given == np.floor(given))
+    if not is_time.all():
+        bad = int(is_time.argmin())
+        raise ValueError(f"trace[{bad}] must be an integer of ms in [0, {_LAST_MS:.0e}], got {given[bad]}")
+    times = given.astype(np.int64)
+    if (falls := np.flatnonzero(times[1:] < times[:-1])).size:
+        bad = int(falls[0]) + 1
+        raise ValueError(f"trace[{bad}]: times must not fall, got {times[bad]} after {times[bad - 1]}")
+    if not times.size or times[-1] == 0:
+        last = times[-1] if times.size else "no times"
+        raise ValueError(f"trace: the last time must be > 0, got {last}: the trace repeats from there")
+    return times
 
 
 def cellular_trace(seed: int) -> list[int]:

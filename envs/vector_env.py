@@ -170,14 +170,15 @@ class BottleneckVectorEnv(HasSpec, VectorEnv[npt.NDArray[np.float32], npt.NDArra
         """Simulate a step in every environment.
 
         Args:
-            actions: shape (num_envs, 2).
+            actions: shape (num_envs, 2). Those of environments that start their next episode are ignored ("NextStep"),
+                and may be NaN.
 
         Returns:
             Observations, rewards, terminated, truncated, all with num_envs rows, and infos as Gymnasium batches them.
 
         Raises:
             gymnasium.error.ResetNeeded: there was no reset, or none since an engine failed.
-            ValueError: an action that is not two numbers.
+            ValueError: an action that is not two numbers; the message names the first environment whose action is NaN.
             EngineError: an engine failed five times in a row; all episodes are lost, and `reset` starts afresh.
         """
         infos: dict[str, Any] = {}
@@ -187,7 +188,7 @@ class BottleneckVectorEnv(HasSpec, VectorEnv[npt.NDArray[np.float32], npt.NDArra
             raise gymnasium.error.ResetNeeded(
                 f"environments {resetting.tolist()} have ended: call reset(options={{'reset_mask': …}}) before step"
             )
-        self._episodes.act(actions, np.flatnonzero(~self._is_over) if len(resetting) else None)
+        self._act(actions, resetting)
         try:
             if len(resetting):
                 self._begin_resets(resetting)
@@ -247,6 +248,26 @@ class BottleneckVectorEnv(HasSpec, VectorEnv[npt.NDArray[np.float32], npt.NDArra
         if not (mask | self._episodes.has_begun).all():
             raise gymnasium.error.ResetNeeded("options['reset_mask'] leaves out an environment that was never reset")
         return mask, {name: value for name, value in options.items() if name != "reset_mask"}
+
+    def _act(self, actions: npt.NDArray[np.float32], resetting: npt.NDArray[np.intp]) -> None:
+        """Begin a step with these actions in the environments that are not reset."""
+        stepped, used = None, np.asarray(actions, dtype=np.float64)
+        has_good_shape = used.shape == self.action_space.shape
+        if len(resetting):
+            stepped = np.flatnonzero(~self._is_over)
+            if has_good_shape:
+                used = used.copy()
+                used[resetting] = 0.0  # they are ignored, and may be NaN
+        try:
+            self._episodes.act(used, stepped)
+        except ValueError:
+            bad = np.flatnonzero(np.isnan(used).any(axis=-1))
+            if not (has_good_shape and len(bad)):
+                raise
+            more = f", and NaN for {len(bad) - 1} more" if len(bad) > 1 else ""
+            raise ValueError(
+                f"actions must be numbers in [-1, 1], got {used[bad[0]].tolist()} for environment {bad[0]}{more}"
+            ) from None
 
     def _begin_resets(self, indices: npt.NDArray[np.intp]) -> None:
         self._episodes.begin_resets(indices, [self._rngs[index] for index in indices], is_autoreset=True)

@@ -87,6 +87,7 @@ def _environment(manifest: Manifest) -> gym.Env[Any, Any]:
         action=spec.action,
         reward=spec.reward,
         step_ms=spec.step_ms,
+        step_rtts=spec.step_rtts,
         other_agents="policy",
     )
 

@@ -48,8 +48,9 @@ class ProcessExecutor(ThreadPoolExecutor):
     """Runs functions in Python processes of this machine, each of which a thread here waits for.
 
     Unlike in `concurrent.futures.ProcessPoolExecutor`, a process that is killed costs its own task only: its future
-    raises `WorkerLostError`. All processes end when this one does, even by SIGKILL. Leaving the `with` block by an
-    exception ends them too. docs/decisions/0009-our-own-process-pool.md has the alternatives.
+    raises `WorkerLostError`. One that dies while it has no task costs none. All processes end when this one does, even
+    by SIGKILL. Leaving the `with` block by an exception ends them too. docs/decisions/0009-our-own-process-pool.md has
+    the alternatives.
 
     Args:
         workers: how many processes, at least 1; None for one per core.
@@ -98,7 +99,10 @@ class ProcessExecutor(ThreadPoolExecutor):
         return future
 
     def stop(self, futures: Iterable[Future[Any]]) -> None:
-        """Cancel tasks, and end the processes of those that run: these fail with `WorkerLostError`."""
+        """Cancel tasks, and end the processes of those that run: these fail with `WorkerLostError`.
+
+        Of tasks that have ended nothing changes, whatever their processes run now.
+        """
         for future in futures:
             if not future.cancel() and (task := self._tasks.get(future)) is not None:
                 with self._changed:
@@ -129,40 +133,65 @@ class ProcessExecutor(ThreadPoolExecutor):
 
     def _run(self, task: _Task) -> Any:
         """Let a process answer the call of a task; in a thread."""
+        try:
+            answer = self._ask(task)
+        except _NotBegunError:
+            answer = None
+        value, error = pickle.loads(answer or self._ask(task, is_new=True))
+        if error is not None:
+            raise error
+        return value
+
+    def _ask(self, task: _Task, is_new: bool = False) -> bytes:
+        """Return a process's answer to the call of a task.
+
+        Args:
+            task: which.
+            is_new: whether the process must be new; else it is one that has answered before, if one is idle.
+
+        Raises:
+            WorkerLostError: the process ended, took too long, or was stopped; `_NotBegunError` if it had died while it
+                was idle.
+        """
         with self._changed:
             if self._is_cancelled:
                 raise WorkerLostError("its executor has been shut down")
             if task.is_stopped:
                 raise WorkerLostError("it has been stopped")
-            worker = self._idle.pop() if self._idle else _Worker(self._preparation, self._environment)
+            was_idle = bool(self._idle) and not is_new
+            worker = self._idle.pop() if was_idle else _Worker(self._preparation, self._environment)
             self._busy.append(worker)
             task.worker = worker
         answer, ended = None, ""
         try:
             answer = worker.ask(task.call, self._timeout_s)
         finally:
-            is_reusable = answer is not None and not self._is_fresh
             with self._changed:  # before its process is waited for, whose id may be another's then
+                # A process that was stopped is dying, even if it has answered.
+                is_reusable = answer is not None and not self._is_fresh and not task.is_stopped
                 self._busy.remove(worker)
+                task.worker = None
                 if is_reusable:
                     self._idle.append(worker)
                 self._changed.notify_all()
             if not is_reusable:
                 ended = worker.end()
         if answer is None:
-            raise WorkerLostError(f"its process {ended}")
-        value, error = pickle.loads(answer)
-        if error is not None:
-            raise error
-        return value
+            is_without_loss = was_idle and not worker.has_call
+            raise (_NotBegunError if is_without_loss else WorkerLostError)(f"its process {ended}")
+        return answer
 
     def _signal_busy(self, number: signal.Signals) -> None:
         for worker in self._busy:
             worker.process.signal(number)
 
 
+class _NotBegunError(WorkerLostError):
+    """The process had ended before it could begin the task, which another process can thus run."""
+
+
 class _Task:
-    """A call, and the process that answers it."""
+    """A call, and the process that answers it now."""
 
     def __init__(self, call: bytes) -> None:
         self.call = call
@@ -279,7 +308,11 @@ class ChildProcess:
 
 
 class _Worker:
-    """A Python process that answers calls."""
+    """A Python process that answers calls.
+
+    Attributes:
+        has_call: whether it has, or may have, read the last call. Linux knows when it has not.
+    """
 
     def __init__(self, preparation: bytes, environment: Mapping[str, str] | None) -> None:
         ours, theirs = socket.socketpair()
@@ -287,6 +320,7 @@ class _Worker:
             command = [sys.executable, "-P", "-u", "-c", _SERVE, str(theirs.fileno())]
             self.process = ChildProcess(command, pass_fds=[theirs.fileno()], grace_s=GRACE_S, environment=environment)
         self._connection = Connection(ours.detach())
+        self.has_call = False
         self._send(preparation)
 
     def ask(self, call: bytes, limit_s: float | None) -> bytes | None:
@@ -295,14 +329,18 @@ class _Worker:
         Raises:
             WorkerLostError: it took too long, and has got SIGTERM.
         """
-        self._send(call)
+        self.has_call = not self.process.is_over() and self._send(call)
         ready = wait([self._connection, self.process.pidfd], limit_s)
         if not ready:
             self.process.signal(signal.SIGTERM)
             raise WorkerLostError(f"its process was stopped after {limit_s:g} s")
-        with contextlib.suppress(EOFError, OSError):  # it is dead, or dying
+        try:
             if self._connection in ready:
                 return self._connection.recv_bytes()
+        except ConnectionResetError:  # it ended with something of the call unread
+            self.has_call = False
+        except (EOFError, OSError):  # it is dead, or dying
+            pass
         return None
 
     def end(self) -> str:
@@ -310,9 +348,13 @@ class _Worker:
         self._connection.close()
         return self.process.end(GRACE_S)
 
-    def _send(self, pickled: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is dead: `ask` says so
+    def _send(self, pickled: bytes) -> bool:
+        """Send something; return False if the process is dead."""
+        try:
             self._connection.send_bytes(pickled)
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        return True
 
 
 def _serve(fd: int) -> None:

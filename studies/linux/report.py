@@ -18,7 +18,7 @@ from bbrgym.benchmark.ledger import Rows
 from bbrgym.benchmark.plots import over_time
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.run_scores import SCORE, scores, standings
-from bbrgym.benchmark.statistics import estimate
+from bbrgym.benchmark.statistics import Estimate, estimate
 from bbrgym.benchmark.style import COLOURS, SMALL, empty_figure, styled
 from bbrgym.benchmark.tables import run_table
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
@@ -276,8 +276,8 @@ def _standings(on_linux: League, in_native: League) -> tuple[str, str]:
             [
                 str(place),
                 page.cell(name),
-                f"{row['iqm']:.3f} [{row['low']:.3f} {row['high']:.3f}]",
-                f"{of_native['iqm']:.3f} [{of_native['low']:.3f} {of_native['high']:.3f}]",
+                Estimate(*row).text(".3f"),
+                Estimate(*of_native).text(".3f"),
                 str(places[COUNTERPARTS.get(str(name), str(name))]),
                 f"{row['iqm'] - of_native['iqm']:+.3f}",
             ]

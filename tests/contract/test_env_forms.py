@@ -279,6 +279,34 @@ class TestVector:
         seen = {tuple(colour) for colour in np.unique(frame.reshape(-1, 3), axis=0).tolist()}
         assert {(0x00, 0x72, 0xB2), (0xD0, 0xD0, 0xD0)} <= seen  # a flow, and the queue
 
+    @pytest.mark.parametrize("seed", [1, 2])
+    def test_the_actions_of_environments_that_are_reset_may_be_nan_and_others_may_not(self, seed: int) -> None:
+        given, expected = (BottleneckVectorEnv(3, DRAWN, engine=FakeEngine) for _ in range(2))
+        rng = np.random.default_rng(seed)
+        for env in (given, expected):
+            env.reset(seed=seed)
+        is_over, resets = np.zeros(3, np.bool_), 0
+        for _ in range(40):
+            actions = rng.uniform(-1, 1, (3, 2)).astype(np.float32)
+            ignored = np.where(is_over[:, np.newaxis], np.float32(np.nan), actions)
+            if not is_over.all():
+                bad = int(rng.choice(np.flatnonzero(~is_over)))
+                wrong = ignored.copy()
+                wrong[bad, rng.integers(2)] = np.nan
+                message = (
+                    rf"actions must be numbers .*, got {re.escape(str(wrong[bad].tolist()))} for environment {bad}$"
+                )
+                with pytest.raises(ValueError, match=message):
+                    given.step(wrong)  # which changes nothing
+            steps = given.step(ignored), expected.step(actions)
+            assert data_equivalence(*steps, exact=True)
+            resets += int(is_over.sum())
+            is_over = steps[0][2] | steps[0][3]
+        assert resets > 3
+        expected.reset()
+        with pytest.raises(ValueError, match=r"got \[nan, nan\] for environment 0, and NaN for 2 more$"):
+            expected.step(np.full((3, 2), np.nan, np.float32))
+
     def test_all_engines_work_at_once(self) -> None:
         calls: list[str] = []
 
@@ -304,6 +332,7 @@ class TestVector:
             (lambda: BottleneckVectorEnv(2, SHORT, render_mode="human"), "'human'"),
             (lambda: BottleneckVectorEnv(2, SHORT, engine=FakeEngine).reset(seed=[1]), "seed must have 2 seeds"),
             (lambda: BottleneckVectorEnv(2, SHORT, engine=FakeEngine).step(np.zeros((1, 2))), "numbers of shape"),
+            (lambda: BottleneckVectorEnv(2, SHORT, engine=FakeEngine).step(np.full((1, 2), np.nan)), "of shape"),
         ],
     )
     def test_bad_arguments(self, use: Callable[[], Any], message: str) -> None:

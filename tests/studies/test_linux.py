@@ -172,6 +172,7 @@ def test_the_page_of_a_few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     league = report.league_of(lambda labelled: runs.frame_of(labelled, "linux", results), lambda case: case)
     assert set(league.alike.results["competitor"]) == {"bbr", "cubic", "linux-cubic"}
     assert "at most 0.000" in str(view["league"])
+    assert "nan" not in str(view["league"])  # one seed has no interval
     assert view["left"] == 0
     second = runs.CaseRun(cases.GRID[0], "linux", 2)
     some = {name: rows for name, rows in results.items() if name != second.name}

@@ -30,6 +30,7 @@ from bbrgym.benchmark.atlas.manifest import (
     manifest_text,
     read_manifest,
 )
+from bbrgym.benchmark.atlas.minari_sets import _environment
 from bbrgym.benchmark.atlas.shard_files import read_shard, shard_path
 from bbrgym.benchmark.atlas.trajectories import Trajectories, Yardsticks, digests, shard_hash
 from bbrgym.benchmark.atlas.transitions import read_transitions, regrets
@@ -486,6 +487,19 @@ def test_a_recorded_data_set_is_made_again_on_any_processor() -> None:
             text=True,
         )
         assert (done.returncode, done.stdout) == (0, "3 shards: 3 equal\n"), done
+
+
+@pytest.mark.parametrize("env", [{}, {"step_ms": 50}, {"step_ms": None, "step_rtts": 2}])
+def test_the_environment_of_minari_has_the_steps_of_the_data_set(env: dict[str, Any]) -> None:
+    manifest = written(env=env)
+    with closing(_environment(manifest)) as made:
+        _, info = made.reset(seed=1)
+        scenario = made.get_wrapper_attr("scenario")
+        time_s = made.step(np.zeros(2, np.float32))[4]["time_s"]
+        assert info["time_s"] == 0
+    # Of its own agent, whose flow alone has no policy.
+    expected_ms = env.get("step_ms", 100.0) or 2 * scenario.flows[scenario.agent_flows[0]].rtt_ms
+    assert time_s == pytest.approx(expected_ms / 1e3)
 
 
 @pytest.mark.usefixtures("inline")

@@ -93,6 +93,44 @@ def test_bad_files_are_refused_by_line(tmp_path: Path, text: str, message: str) 
         Scenario.from_dict({"rate_trace": {"file": str(file)}})
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        ([], "the last time must be > 0, got no times"),
+        ([0, 0], "the last time must be > 0, got 0"),
+        ([5, 3, 1], r"trace\[1\]: times must not fall, got 3 after 5"),
+        ([-5, 10], r"trace\[0\] must be an integer of ms in \[0, 1e\+12\], got -5"),
+        ([1, 2, 3.7], r"trace\[2\] must be an integer .*, got 3\.7"),
+        ([1, np.nan], r"trace\[1\] must be an integer .*, got nan"),
+        ([1, 10**13], r"trace\[1\] must be an integer .*, got 10000000000000"),
+        ([1, 10**30], r"trace must be a path or the times of a trace, .*, got \[1, 10{30}\]"),
+        ([[1, 2]], r"trace must be .*, got \[\[1, 2\]\]"),
+        (["1", "2"], r"trace must be .*, got \['1', '2'\]"),
+        (7, r"trace must be .*, got 7"),
+    ],
+)
+def test_bad_times_are_refused_by_their_place(times: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        mahimahi.rate_schedule(times, duration_s=0.3)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_times_are_taken_and_refused_as_those_of_a_file_are(tmp_path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    times = [int(time) for time in rng.integers(1, 700, size=60).cumsum()]
+    path = trace(tmp_path / "a", *times)
+    expected = mahimahi.rate_schedule(path, duration_s=3)
+    for given in (times, tuple(times), np.array(times), np.array(times, np.uint16), [float(time) for time in times]):
+        assert mahimahi.rate_schedule(given, duration_s=3) == expected
+    place, change = int(rng.integers(1, 60)), int(rng.choice([-(10**6), 10**13]))
+    times[place] += change
+    with pytest.raises(ValueError, match=rf"a:{place + 1}: "):
+        mahimahi.rate_schedule(trace(path, *times), duration_s=3)
+    with pytest.raises(ValueError, match=rf"trace\[{place}\]"):
+        mahimahi.rate_schedule(times, duration_s=3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,9 +1,11 @@
 """Child processes and the tasks in them: what becomes of each, and that none is left."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -11,10 +13,10 @@ from typing import Any
 
 import pytest
 from stress.resources import children_of
-from waiting import is_running, wait_for
+from waiting import HANG_S, is_running, wait_for
 
 from bbrgym.executors import run_in_chunks
-from bbrgym.processes import ChildProcess, ProcessExecutor, WorkerLostError
+from bbrgym.processes import ChildProcess, ProcessExecutor, WorkerLostError, _Worker
 
 
 def work(task: int, folder: Path) -> float:
@@ -32,6 +34,13 @@ def work(task: int, folder: Path) -> float:
         case -1:
             return lambda: None  # type: ignore[return-value]  # cannot be pickled
     return 1 / task
+
+
+def until_told(folder: Path) -> int:
+    """Say that this has begun, wait until told to end, and return the process."""
+    (folder / "begun").touch()
+    wait_for((folder / "end").exists)
+    return os.getpid()
 
 
 def children() -> set[int]:
@@ -103,6 +112,92 @@ def test_a_task_that_is_stopped_ends_with_its_process_and_the_others_go_on(tmp_p
         executor.stop([waiting, futures[1]])
         assert more.result() == 1
         assert waiting.cancelled() or isinstance(waiting.exception(), WorkerLostError)
+
+
+def test_stopping_a_task_that_has_ended_leaves_alone_what_its_process_runs_now(tmp_path: Path) -> None:
+    with ProcessExecutor(1, has_main=False) as executor:
+        ended = executor.submit(os.getpid)
+        process = ended.result()
+        running = executor.submit(until_told, tmp_path)
+        wait_for((tmp_path / "begun").exists)
+        executor.stop([ended])
+        (tmp_path / "end").touch()
+        assert running.result() == process
+
+
+def test_a_process_that_is_stopped_while_it_answers_gets_no_other_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, submitted = _Worker.ask, threading.Event()
+
+    def ask_and_stop(worker: _Worker, call: bytes, limit_s: float | None) -> bytes | None:
+        answer = ask(worker, call, limit_s)
+        assert submitted.wait(HANG_S)
+        executor.stop([future])
+        return answer
+
+    with ProcessExecutor(1, has_main=False) as executor:
+        with monkeypatch.context() as patched:
+            patched.setattr(_Worker, "ask", ask_and_stop)
+            future = executor.submit(os.getpid)
+            submitted.set()
+            process = future.result()
+        wait_for(lambda: not is_running(process))
+        assert executor.submit(os.getpid).result() != process
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_processes_that_die_while_they_are_idle_cost_no_task(seed: int) -> None:
+    rng = random.Random(seed)
+    before = children()
+    with ProcessExecutor(2, has_main=False) as executor:
+        for _ in range(2):
+            numbers = [rng.randrange(100) for _ in range(3)]
+            assert list(executor.map(abs, numbers)) == numbers
+            wait_for(lambda: not executor._busy)
+            for worker in rng.sample(executor._idle, rng.randint(1, len(executor._idle))):
+                os.kill(worker.process.pid, signal.SIGKILL)
+                wait_for(worker.process.is_over)
+    assert children() == before
+
+
+@pytest.mark.parametrize("when", ["before it is sent", "before it is read", "also the new process"])
+def test_a_process_that_dies_before_it_reads_a_task_costs_none_but_only_once(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, killed = _Worker._send, []
+
+    def kill(worker: _Worker) -> None:
+        os.kill(worker.process.pid, signal.SIGKILL)
+        wait_for(worker.process.is_over)
+        killed.append(worker.process.pid)
+
+    def send_and_kill(worker: _Worker, pickled: bytes) -> bool:
+        if when == "before it is sent" and not killed:
+            kill(worker)
+        is_sent = send(worker, pickled)
+        if when == "also the new process" or (when == "before it is read" and not killed):
+            kill(worker)
+        return is_sent
+
+    with ProcessExecutor(1, has_main=False) as executor:
+        process = executor.submit(os.getpid).result()
+        os.kill(process, signal.SIGSTOP)  # so that it reads nothing
+        monkeypatch.setattr(_Worker, "_send", send_and_kill)
+        future = executor.submit(os.getpid)
+        if when == "also the new process":
+            assert str(future.exception()) == "its process was killed by SIGKILL"
+        else:
+            assert future.result() != process
+        assert killed[0] == process
+        monkeypatch.undo()
+        assert executor.submit(abs, -1).result() == 1
+
+
+def test_a_task_that_kills_its_process_runs_once_also_in_one_that_was_idle(tmp_path: Path) -> None:
+    with ProcessExecutor(1, has_main=False) as executor:
+        process = executor.submit(os.getpid).result()
+        assert str(executor.submit(work, -9, tmp_path).exception()) == "its process was killed by SIGKILL"
+        assert executor.submit(os.getpid).result() != process
+    assert (tmp_path / "begun").read_text() == f"-9 {process}\n"
 
 
 @pytest.mark.parametrize("grace_s", [0.0, 0.5])

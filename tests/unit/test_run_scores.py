@@ -148,6 +148,20 @@ def test_standings_by_hand() -> None:
     assert standing.loc["better", (SCORE, "iqm")] == pytest.approx(0.7 / 1.25)  # the middle half of four 0.8, four 0.6
 
 
+def test_standings_have_no_interval_where_the_seeds_of_each_scenario_give_the_same() -> None:
+    runs = {}
+    for seed in range(1, 5):
+        for scenario, mbps in (("one", 4.0), ("two", 3.0)):
+            runs[scenario, "same", seed] = run_of(mbps, mbps)
+            runs[scenario, "varies in two", seed] = run_of(mbps, mbps + 0.1 * seed * (scenario == "two"))
+            runs[scenario, "resends", seed] = run_of(mbps, mbps, retransmission_rate=0.01 * seed)
+    standing = standings(scores(result_of(runs, {"one": SCENARIO, "two": SCENARIO})))
+    ends = {name: standing.loc[name, SCORE][["low", "high"]].tolist() for name in standing.index}
+    assert np.isnan(ends["same"]).all()
+    assert ends["varies in two"][0] < ends["varies in two"][1]
+    assert ends["resends"][0] == ends["resends"][1]  # different runs that agree in it
+
+
 # Regret.
 
 

@@ -10,15 +10,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hostile import CONSTRUCTOR, CRASHES, HOSTILE, write_hostile
+from test_processes import until_told
+from waiting import wait_for
 
 from bbrgym import Flow, Scenario
 from bbrgym.baselines.controller_file import compile_controller
 from bbrgym.benchmark.sandbox import ConfinedJob, Reply, Sandbox
 from bbrgym.benchmark.score_measures import measure_rows, measure_sharing
+from bbrgym.envs.engine import EngineError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CALL = "made a system call that a controller may not make"
@@ -139,16 +143,38 @@ def test_a_confined_run_measures_the_same(sandbox: Sandbox):
     assert measured["rtts_ms"] == pytest.approx([row["rtt_mean_ms"] for row in here["rows"]], rel=0.01)
 
 
-def test_a_worker_that_is_gone_is_an_error(sandbox: Sandbox):
-    from bbrgym.envs.engine import EngineError
+QUICK = ConfinedJob([Scenario(duration_s=1, flows=(Flow("bbr"),))], [1], 0.25)
 
-    scenario = Scenario(duration_s=1, flows=(Flow("bbr"),))
+
+def test_a_worker_that_dies_while_it_is_idle_costs_no_job(sandbox: Sandbox):
     with Sandbox(1) as own:
-        assert own.run([ConfinedJob([scenario], [1], 0.25)])[0].error is None
-        os.kill(own._idle[0].process.pid, signal.SIGKILL)
-        with pytest.raises(EngineError, match="a process of the sandbox was lost: its process was killed by SIGKILL"):
-            own.run([ConfinedJob([scenario], [1], 0.25)])
-        assert own.run([ConfinedJob([scenario], [1], 0.25)])[0].error is None  # another one has taken its place
+        assert own.run([QUICK])[0].error is None
+        process = own._idle[0].process
+        os.kill(process.pid, signal.SIGKILL)
+        wait_for(process.is_over)
+        assert own.run([QUICK])[0].error is None
+
+
+def test_a_worker_that_is_gone_is_an_error_of_the_call_that_needs_it_alone(sandbox: Sandbox, tmp_path: Path):
+    """The other thread's task runs in the process that has answered the first job of the call that fails."""
+    with Sandbox(2) as own, ThreadPoolExecutor(1) as thread:
+        assert [reply.error for reply in own.run([QUICK] * 3)] == [None] * 3
+        failing = thread.submit(own.run, [QUICK, endless(tmp_path)])
+        wait_for(lambda: len(own._busy) == 1 and forks_of(own._busy[0].process.pid))
+        (busy,) = own._busy
+        other = own.submit(until_told, tmp_path)
+        wait_for((tmp_path / "begun").exists)
+        os.kill(busy.process.pid, signal.SIGKILL)
+        error = failing.exception()
+        (tmp_path / "end").touch()
+        assert other.result() != busy.process.pid
+        assert isinstance(error, EngineError)
+        assert str(error) == "a process of the sandbox was lost: its process was killed by SIGKILL"
+        assert own.run([QUICK])[0].error is None  # another one has taken its place
+
+
+def forks_of(process: int) -> list[str]:
+    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
 
 
 def endless(folder: Path) -> ConfinedJob:
@@ -181,8 +207,7 @@ def test_ctrl_c_and_the_end_of_its_process_end_an_endless_job(tmp_path: Path, nu
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         worker = int(process.stdout.readline())
-        children = Path(f"/proc/{worker}/task/{worker}/children")
-        while not (forks := children.read_text().split()):
+        while not (forks := forks_of(worker)):
             time.sleep(0.01)
         ends = [os.pidfd_open(worker), os.pidfd_open(int(forks[0]))]
         process.send_signal(number)
