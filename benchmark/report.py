@@ -188,7 +188,9 @@ def headline(result: BenchmarkResult, scenarios: Sequence[str]) -> str:
     results = result.results[result.results["scenario"].isin(scenarios)]
     if results.empty:
         return ""
-    means = run_table(results).groupby(level="competitor", sort=False)[["link_jain", *_LEADERS]].mean()
+    overall = overall_table(results)
+    means = run_table(results).groupby(level="competitor", sort=False)[[*_LEADERS]].mean()
+    means["link_jain"] = overall["link_jain", "mean"]
     found = [_leaders(means, name, *how) for name, how in _LEADERS.items()]
     if has_several_flows(results):
         found.insert(0, _leaders(means, "link_jain", "shares most equally", "share most equally", "Jain {:.2f}", True))
@@ -201,8 +203,8 @@ def headline(result: BenchmarkResult, scenarios: Sequence[str]) -> str:
     agent = "agent"
     if agent not in means.index or len(means) == 1:
         return sentence
-    order = list(dict.fromkeys(overall_table(results).index))
-    return f"{sentence} {agent} is number {order.index(agent) + 1} of {len(order)}, {sorted_text(results)}."
+    place = list(overall.index).index(agent) + 1
+    return f"{sentence} {agent} is number {place} of {len(overall)}, {sorted_text(results)}."
 
 
 MOST_IN_HEADLINE: Final = 3

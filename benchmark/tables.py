@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -27,7 +27,7 @@ from bbrgym.benchmark.metrics import (
     SIZE_CLASSES,
     find_metric,
 )
-from bbrgym.benchmark.statistics import Estimate, estimate, interquartile_mean, number_text
+from bbrgym.benchmark.statistics import Estimate, estimate, number_text
 
 SORTED_BY: Final = "sorted by Jain's index to 0.01 (highest first), then by mean queueing delay (lowest first)"
 """The order of the rows of every table."""
@@ -57,7 +57,7 @@ def summary_table(results: pd.DataFrame) -> pd.DataFrame:
         mean of a time is over the runs that have one, and that of `converged` is the share that converged.
     """
     runs = run_table(results)
-    traces = results.groupby(["scenario", "competitor"], sort=False)["trace_hash"].nunique().to_dict()
+    traces = _count_traces(results)
     groups = dict(iter(runs.groupby(level=["scenario", "competitor"], sort=False)))
     table = pd.DataFrame(
         [
@@ -103,29 +103,60 @@ def overall_table(results: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Index competitor, in the order `SORTED_BY`; columns (metric, statistic) of `OVERALL_METRICS`. The statistics are
-        the interquartile mean `iqm` over all runs, `low` and `high` of its 95 % bootstrap interval, stratified by
-        scenario, and `runs`.
+        the `mean` over all runs, `low` and `high` of its 95 % bootstrap interval, stratified by scenario (NaN if in
+        each scenario all seeds have equal traces), `runs`, and `worst`: the mean over the seeds of the worst scenario.
+        Nothing is trimmed, because a quarter of the runs may be the one scenario in which an algorithm fails. Scenarios
+        with one flow have no Jain's index.
     """
-    groups = dict(iter(run_table(results).groupby(level="competitor", sort=False)))
+    traces = _count_traces(results)
+    runs = run_table(results)
+    shared = results.loc[results["flow"] > 0, "scenario"].unique()
+    runs["link_jain"] = runs["link_jain"].where(runs.index.get_level_values("scenario").isin(shared))
+    groups = dict(iter(runs.groupby(level="competitor", sort=False)))
     table = pd.DataFrame(
         [
             [
                 number
                 for metric in OVERALL_METRICS
-                for number in estimate(
-                    frame[metric], interquartile_mean, strata=frame.index.get_level_values("scenario").tolist()
+                for number in (
+                    *estimate(
+                        frame[metric],
+                        strata=frame.index.get_level_values("scenario").tolist(),
+                        is_sample=_is_sample(frame[metric], traces),
+                    ),
+                    _of_worst_scenario(frame[metric]),
                 )
             ]
             for frame in groups.values()
         ],
         index=pd.Index(list(groups), name="competitor"),
         columns=pd.MultiIndex.from_product(
-            [list(OVERALL_METRICS), ["iqm", "low", "high", "runs"]], names=["metric", "statistic"]
+            [list(OVERALL_METRICS), ["mean", "low", "high", "runs", "worst"]], names=["metric", "statistic"]
         ),
         dtype=np.float64,
     )
-    rank = pd.DataFrame({"jain": -table["link_jain", "iqm"].round(2), "queue": table["queue_ratio", "iqm"]})
+    rank = pd.DataFrame({"jain": -table["link_jain", "mean"].round(2), "queue": table["queue_ratio", "mean"]})
     return table.loc[rank.sort_values(["jain", "queue"], kind="stable").index]
+
+
+def _of_worst_scenario(values: pd.Series) -> float:
+    """Return the mean of a metric over the seeds of the scenario in which it is worst."""
+    means = values.groupby(level="scenario").mean()
+    metric = find_metric(str(values.name))
+    return float(means.min() if metric is not None and metric.is_more_better else means.max())
+
+
+def _count_traces(results: pd.DataFrame) -> dict[Hashable, int]:
+    """Return how many different traces each pair of scenario and competitor has."""
+    counts: dict[Hashable, int] = (
+        results.groupby(["scenario", "competitor"], sort=False)["trace_hash"].nunique().to_dict()
+    )
+    return counts
+
+
+def _is_sample(values: pd.Series, traces: Mapping[Hashable, int]) -> bool:
+    """Return whether the seeds of a scenario in which runs have a value gave different runs."""
+    return any(traces[scenario, competitor] > 1 for scenario, competitor, _ in values.dropna().index)
 
 
 def run_table(results: pd.DataFrame) -> pd.DataFrame:
@@ -258,7 +289,7 @@ def print_repeated_runs(results: pd.DataFrame, console: Console) -> None:
 
 def _print_overall(results: pd.DataFrame, console: Console) -> None:
     headings, rows = overall_rows(results, has_intervals=console.width >= WIDE)
-    title = f"all {results['scenario'].nunique()} scenarios: interquartile means over the runs"
+    title = f"all {results['scenario'].nunique()} scenarios: means over the runs, and the worst scenario"
     print_table(console, [Heading("competitor", kind="name"), *headings], rows, title)
 
 
@@ -270,10 +301,13 @@ def overall_rows(results: pd.DataFrame, has_intervals: bool = True) -> tuple[lis
     text = estimate_text if has_intervals else value_text
     metrics = [name for name in OVERALL_METRICS if name != "link_jain" or has_several_flows(results)]
     rows = [
-        [str(competitor), *(text(row, metric) for metric in metrics)]
+        [
+            str(competitor),
+            *(cell for metric in metrics for cell in (text(row, metric), _number(row[metric, "worst"], metric))),
+        ]
         for competitor, row in overall_table(results).iterrows()
     ]
-    return [OVERALL_METRICS[metric] for metric in metrics], rows
+    return [heading for metric in metrics for heading in (OVERALL_METRICS[metric], "worst")], rows
 
 
 def has_several_flows(results: pd.DataFrame) -> bool:
@@ -450,12 +484,16 @@ def views(table: pd.DataFrame, intervals: Literal["all", "some", "none"] = "all"
 
 def estimate_text(row: pd.Series, metric: str) -> str:
     """Return a metric of a row with its interval, `0.93 [0.91 0.95]`; a dash if no run has it."""
-    return "-" if metric not in row else Estimate(*row[metric]).text(_form(metric))
+    return "-" if metric not in row else Estimate(*row[metric].iloc[:4]).text(_form(metric))
 
 
 def value_text(row: pd.Series, metric: str) -> str:
     """Return a metric of a row without its interval; a dash if no run has it."""
-    return "-" if metric not in row else number_text(row[metric].iloc[0], _form(metric))
+    return "-" if metric not in row else _number(row[metric].iloc[0], metric)
+
+
+def _number(value: float, metric: str) -> str:
+    return number_text(value, _form(metric))
 
 
 def _form(name: str) -> str:

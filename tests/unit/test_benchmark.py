@@ -26,7 +26,15 @@ from bbrgym.benchmark.demo import run_demo
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
-from bbrgym.benchmark.tables import Heading, overall_table, print_summary, print_table, run_table, summary_table
+from bbrgym.benchmark.tables import (
+    Heading,
+    overall_rows,
+    overall_table,
+    print_summary,
+    print_table,
+    run_table,
+    summary_table,
+)
 from bbrgym.envs.engine import ENGINES, EngineUnavailableError, RegisteredEngine, make_engine
 from bbrgym.envs.trace_file import load_trace
 from bbrgym.files import open_folder, write_json
@@ -44,6 +52,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PUBLISHED = [name for name in registry.controllers() if name not in (*registry.OURS, *registry.PROGRAMS)]
 OWN = ["bbr-backlog", "policy"]
 
@@ -385,6 +394,7 @@ def test_key_changes_with_the_code_and_not_with_names_and_limits(monkeypatch: py
             [*(name for name in PUBLISHED if name != "cubic"), "cubic-stock", "newreno-stock", "cubic"],
         ),
         (["bbr", {"name": "mine", "algorithm": "agent"}], "native", ["bbr", "mine"]),
+        (["stock + bbr", str(EXAMPLES / "aimd.c")], "native", ["bbr", "aimd.c"]),
     ],
 )
 def test_competitors_are_found_by_query(query: Any, engine: Any, names: list[str]) -> None:
@@ -588,12 +598,33 @@ def test_metrics_of_a_run_follow_from_its_flows_and_link() -> None:
     assert math.isnan(row["send_rate_mbps"])  # a column that these results do not have
 
 
-def test_overall_is_the_interquartile_mean_over_scenarios() -> None:
-    easy = results_of({"bbr": [0.8, 0.9]}, {"bbr": [5, 5]})
-    hard = results_of({"bbr": [0.1, 1.0]}, {"bbr": [10, 10]}).assign(scenario="t")
-    row = overall_table(pd.concat([easy, hard])).loc["bbr"]
-    assert row["link_jain", "iqm"] == pytest.approx(0.85)
-    assert row["queue_ratio", "iqm"] == pytest.approx(0.15)
+def test_over_all_scenarios_the_one_that_fails_counts_and_is_shown() -> None:
+    easy = [results_of({"bbr": [0.8, 1.0]}, {"bbr": [5, 5]}).assign(scenario=name) for name in "stu"]
+    hard = results_of({"bbr": [0.1, 0.3]}, {"bbr": [45, 45]}).assign(scenario="v")
+    alone = results_of({"bbr": [1.0, 1.0]}, {"bbr": [15, 15]}).assign(scenario="w").query("flow == 0")
+    row = overall_table(pd.concat([*easy, hard, alone])).loc["bbr"]
+    assert row["link_jain", "mean"] == pytest.approx((3 * 0.9 + 0.2) / 4)
+    assert row["link_jain", "worst"] == pytest.approx(0.2)
+    assert row["queue_ratio", "mean"] == pytest.approx(0.3)  # with that of the flow alone
+    assert row["queue_ratio", "worst"] == pytest.approx(0.9)
+
+
+def test_over_all_scenarios_seeds_with_equal_runs_have_no_interval() -> None:
+    equal = results_of({"bbr": [0.8] * 3, "cubic": [0.7] * 3}, {"bbr": [5] * 3, "cubic": [9] * 3})
+    varied = results_of({"bbr": [0.9] * 3, "cubic": [0.5, 0.6, 0.7]}, {"bbr": [6] * 3, "cubic": [7, 8, 9]})
+    results = pd.concat([equal, varied.assign(scenario="t")])
+    table = overall_table(results)
+    assert table.loc["bbr", "link_jain"][["low", "high"]].isna().all()
+    low, high = table.loc["cubic", "link_jain"][["low", "high"]]
+    assert low < high
+    assert (table.loc["cubic", "retransmission_rate"][["low", "high"]] == 0).all()  # of different runs that agree in it
+    # The other scenario's runs differ, but do not have the metric.
+    without = results.assign(link_jain=results["link_jain"].where(results["scenario"] == "s"))
+    assert overall_table(without).loc["cubic", "link_jain"][["low", "high"]].isna().all()
+    _, rows = overall_rows(results)
+    cells = {row[0]: row[1] for row in rows}
+    assert cells["bbr"] == "0.85"
+    assert "[" in cells["cubic"]
 
 
 def test_summary_prints_names_verbatim_and_works_without_intervals_or_results() -> None:
