@@ -346,6 +346,7 @@ def comparison_figure(rows: Sequence[PublishedComparison]) -> Figure:
         axes.set_yticks(range(len(entries)), [_line_name(row.claim) for row in entries])
         axes.set_ylim(len(entries) - 0.5, -0.5)
         axes.margins(x=0.06)
+        axes.locator_params(axis="x", nbins=5)  # names and verdicts beside it leave an axis little room
         axes.grid(visible=False, axis="y")
     for text, right in zip(("order", "value"), VERDICT_COLUMNS, strict=True):
         _beside(grid[0, 0], text, -0.9, right, weight="bold")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -59,10 +59,14 @@ LABELS: Final[dict[str, str]] = {
     "link_queue_mean_packets": "queue (packets)",
     "link_queue_max_packets": "longest queue (packets)",
     "link_queue_max_ms": "longest queueing delay (ms)",
+    "link_second_queue_mean_ms": "second link's queue (ms)",
+    "link_reverse_queue_mean_ms": "reverse link's queue (ms)",
 }
 """Labels of the y-axis, with units."""
 POINTS_PER_LINE: Final = 240
 """As many as a panel can show, and few enough for a small file."""
+QUEUE_TIMES: Final = ("link_queue_mean_ms", "link_queue_max_ms")
+"""Columns of the first bottleneck that grow beyond what packets wait when its rate falls."""
 RATES: Final = ("throughput_mbps", "delivery_rate_mbps")
 """Columns that are averaged over a window: over 100 ms they show the noise of single packets."""
 MOST_FLOWS_NAMED: Final = len(LINES)
@@ -81,7 +85,8 @@ def over_time(
 ) -> Figure:
     """Plot columns of runs over time, a panel per run and column, with a line per flow or one of the link.
 
-    Grey lines are the link's rate and the base RTTs.
+    Grey lines are the links' rates and the base RTTs. A queue's time, which is its length over the link's rate at that
+    moment, is cut off at the longest RTT of all packets, and the panel says how long it is.
 
     Args:
         runs: by the title of their panels, such as the competitor's name.
@@ -100,7 +105,8 @@ def over_time(
     blocks = math.ceil(len(runs) / across)
     is_low = [column.startswith("link_") and len(columns) > 1 for column in columns]
     heights = [(1.0 if low else 1.55) + (0.6 if len(runs) == len(columns) == 1 else 0) for low in is_low]
-    figure = empty_figure(0.5 + blocks * (sum(heights) + 0.1))
+    title = textwrap.fill(title, 72)
+    figure = empty_figure(0.5 + 0.18 * title.count("\n") + blocks * (sum(heights) + 0.1))
     # Panels of one quantity share the y-axis, several quantities in the row of a run.
     grid = figure.subplots(
         len(columns) * blocks,
@@ -138,8 +144,13 @@ def over_time(
         axes.set_visible(False)
     for axes in filter(Axes.get_visible, grid.flat):
         fit_y(axes, least=1.0)
+    longest_ms = _longest_rtt_ms(runs.values())
+    for row, axes_of_row in enumerate(grid):
+        if columns[row % len(columns)] in QUEUE_TIMES:
+            for axes in filter(Axes.get_visible, axes_of_row):
+                _cut_off(axes, longest_ms)
     if title:
-        figure.suptitle(textwrap.fill(title, 72), x=0.01, ha="left")
+        figure.suptitle(title, x=0.01, ha="left")
     name_lines(figure)
     return figure
 
@@ -192,9 +203,14 @@ def _draw_column(
         return
     if column in RATES:
         axes.plot(trace.time_s, trace.link[:, LINK_COLUMNS.index("rate_mbps")], color="#999999", linewidth=0.8)
+        if trace.scenario.second_rate_mbps is not None:
+            axes.axhline(trace.scenario.second_rate_mbps, color="#999999", linewidth=0.8)
     if column == "rtt_mean_ms":
-        for base_rtt_ms in {flow.rtt_ms for flow in trace.scenario.flows}:
-            axes.axhline(base_rtt_ms, color="#999999", linewidth=0.8)
+        for rtt_ms, schedule in {(flow.rtt_ms, flow.rtt_schedule) for flow in trace.scenario.flows}:
+            end_s = trace.scenario.duration_s
+            base = {0.0: rtt_ms} | {time_s: changed_ms for time_s, changed_ms in schedule if time_s < end_s}
+            bases_ms = [*base.values()]
+            axes.step([*base, end_s], [*bases_ms, bases_ms[-1]], where="post", color="#999999", linewidth=0.8)
     names = names[:MOST_FLOWS_ALONE]
     is_few = len(names) <= MOST_FLOWS_NAMED
     labels = _labels(trace, names, is_one_of_several)
@@ -205,8 +221,8 @@ def _draw_column(
         )
         time_s, values = _smooth(trace, column, values, window_s)
         alike = [other for other, of_other in enumerate(names) if of_other == name]
-        # The first has the colour itself, or a darker one among many flows, the last is light.
-        first, last = (0.0, 0.45) if is_few else (-0.5, 0.6)
+        # The first has the colour itself, or a darker one among many flows that are alike, the last is light.
+        first, last = (0.0, 0.45) if is_few or len(alike) == 1 else (-0.5, 0.6)
         shade = first + (last - first) * alike.index(index) / max(1, len(alike) - 1)
         axes.plot(
             time_s,
@@ -216,6 +232,20 @@ def _draw_column(
             linewidth=1.2 if is_few else 0.9,
             label=labels[index] if is_few or index in (0, len(names) - 1) else None,
         )
+
+
+def _longest_rtt_ms(traces: Iterable[Trace]) -> float:
+    """Return the longest RTT of all packets; NaN if none came back."""
+    column = FLOW_COLUMNS.index("rtt_max_ms")
+    return float(np.fmax.reduce([np.fmax.reduce(trace.flows[:, :, column], axis=None) for trace in traces]))
+
+
+def _cut_off(axes: Axes, most: float) -> None:
+    """Let the y-axis end above `most`, with the same room as others, and say how high the data are that are higher."""
+    highest = axes.dataLim.y1
+    if highest > most:
+        axes.set_ylim(0, 1.08 * most)
+        axes.set_title(f"cut off: up to {highest:.0f} ms at the rate of the moment", loc="right", fontsize=SMALL)
 
 
 def _labels(trace: Trace, names: Sequence[str], is_one_of_several: bool) -> list[str]:

@@ -10,12 +10,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from bbrgym.baselines import registry
 from bbrgym.checks import check_name, check_number
+from bbrgym.envs.columns import LINK_COLUMNS
 from bbrgym.envs.engine import DEFAULT_ENGINE, ENGINES
 from bbrgym.envs.scenario import DRIVER, Flow, Scenario
 from bbrgym.envs.trace import Summary, Trace, simulate
@@ -36,6 +38,10 @@ _SHORT: Final = {"rate": "rate_mbps", "buffer": "buffer_bdp", "duration": "durat
 _OF_SCENARIO: Final = (*(field.name for field in dataclasses.fields(Scenario)), "rate_trace", "workload")
 _OF_FLOWS: Final = (*(field.name for field in dataclasses.fields(Flow) if field.name != "algorithm"), "rtt_trace")
 _LONGEST_NAME: Final = 24
+_WIDEST: Final = 80
+"""Of the table, in columns; where flows have many numbers, names have less room."""
+_MOST_DESCRIBED: Final = 6
+"""Paths of flows that a header says, and flows that it says to have the same one."""
 
 
 def simulate_parser() -> OptionParser:
@@ -103,12 +109,15 @@ def run_simulate(arguments: list[str]) -> int:
             stack.enter_context(ending_at_once())
         trace = simulate(scenario, engine=options.engine, seed=options.seed, step_ms=options.step)
     summary = trace.summary(after_s=options.after)
-    lines = [*wrap(_sentence(trace, options.after)), "", *table(summary, names), "", *wrap(link_text(summary))]
+    further = further_links(trace, options.after)
+    texts = (link_text(summary), *further_texts(further), *notes(scenario, summary))
+    lines = [*wrap(_sentence(trace, options.after)), "", *table(scenario, summary, names), ""]
+    lines += [line for text in texts for line in wrap(text)]
     if options.plot is not None:
         figure = over_time(
             {"": trace},
-            ("throughput_mbps", "link_queue_mean_ms"),
-            title=f"{scenario.describe_link()}; {options.engine}",
+            plot_columns(scenario),
+            title="; ".join([scenario.describe_link(), *flow_texts(scenario), options.engine]),
             names=names,
         )
         figure.savefig(options.plot, dpi=150)
@@ -116,7 +125,7 @@ def run_simulate(arguments: list[str]) -> int:
     if options.save is not None:
         save(trace, options.save)
         lines.append(f"Trace: {options.save}")
-    tell("\n".join(lines), facts(trace, summary, names))
+    tell("\n".join(lines), facts(trace, summary, names) | {"further_links": further})
     return 0
 
 
@@ -130,6 +139,7 @@ def read_scenario(options: Namespace) -> tuple[Scenario, list[str]]:
     if not words:
         raise ValueError("give at least one algorithm: bbrgym simulate bbr cubic")
     given = _fields([word for word in options.what if "=" in word])
+    _check_fields(given, (*_OF_SCENARIO, *_OF_FLOWS), dict(enumerate(words)))
     for option, name in _SHORT.items():
         if (text := getattr(options, option)) is None:
             continue
@@ -153,7 +163,10 @@ def read_scenario(options: Namespace) -> tuple[Scenario, list[str]]:
         flow["rtt_ms"] = rtt
     for key, fields in of_single.items():
         check_name("flow", str(key), [str(index) for index in range(count)])
-        flows[int(key)] |= _known(fields, _OF_FLOWS)
+        if not isinstance(fields, Mapping):
+            raise ValueError(f"give a field of a flow as flows.0.FIELD=VALUE, got {fields!r}")
+        _check_fields(fields, _OF_FLOWS, {int(key): words[int(key) % len(words)]}, is_of_one=True)
+        flows[int(key)] |= fields
     scenario = Scenario.from_dict({**of_link, "flows": flows})
     names = [name for name, _ in drivers]
     return scenario, names + [flow.algorithm for flow in scenario.flows[count:]]
@@ -166,15 +179,37 @@ def _fields(settings: Sequence[str]) -> dict[str, Any]:
     except (OmegaConfBaseException, YAMLError) as error:
         raise ValueError(f"{' '.join(settings)}: {error}") from error
     assert isinstance(plain, dict)
-    return _known(plain, (*_OF_SCENARIO, *_OF_FLOWS))
+    return {str(name): value for name, value in plain.items()}
 
 
-def _known(fields: Any, known: Sequence[str]) -> dict[str, Any]:
-    if not isinstance(fields, Mapping):
-        raise ValueError(f"give a field of a flow as flows.0.FIELD=VALUE, got {fields!r}")
-    for name in fields:
+def _check_fields(
+    fields: Mapping[str, Any], known: Sequence[str], words: Mapping[int, str], is_of_one: bool = False
+) -> None:
+    """Refuse unknown fields, and say where one belongs that is a parameter of the flows' algorithms.
+
+    Args:
+        fields: as given.
+        known: the names of fields.
+        words: what drives flows, by the number of the flow.
+        is_of_one: the fields are those of this one flow.
+    """
+    for name, value in fields.items():
+        having = [flow for flow, word in words.items() if name not in known and _has_parameter(word, name)]
+        if having:
+            setting = f"parameters.{name}={value}"
+            of_one = f"flows.{having[0]}.{setting}"
+            is_of_all = len(having) == len(words) and not is_of_one
+            give = f"{setting}, or {of_one} for one flow" if is_of_all else of_one
+            raise ValueError(f"{name} is a parameter of {words[having[0]]}: give {give}")
         check_name("field", name, known)
-    return {str(name): value for name, value in fields.items()}
+
+
+def _has_parameter(word: str, name: str) -> bool:
+    """Return whether an algorithm or a C file has the parameter; a file whose text has the name in quotes."""
+    path = Path(word).expanduser()
+    if path.suffix == ".c":
+        return path.is_file() and f'"{name}"' in path.read_text(encoding="utf-8", errors="replace")
+    return word in registry.controllers() and name in registry.defaults(word)
 
 
 def _plain_number(value: Any) -> Any:
@@ -210,23 +245,73 @@ def _check_output(option: str, path: Path | None, suffixes: Sequence[str]) -> No
 def _sentence(trace: Trace, after_s: float) -> str:
     scenario = trace.scenario
     since = f", measured from {after_s:g} s on" if after_s else ""
-    return f"{scenario.describe_link()}; {scenario.duration_s:g} s in {trace.engine}, seed {trace.seed}{since}"
+    run = f"{scenario.duration_s:g} s in {trace.engine}, seed {trace.seed}{since}"
+    return "; ".join([scenario.describe_link(), *flow_texts(scenario), run])
 
 
-def table(summary: Summary, names: Sequence[str]) -> list[str]:
+def flow_texts(scenario: Scenario) -> list[str]:
+    """Return what the flows' paths and times are, of those that have more to say than their base RTT."""
+    flows_of: dict[str, list[int]] = {}
+    for index, flow in enumerate(scenario.flows):
+        text = flow.describe()
+        if text != f"{flow.rtt_ms:g} ms":
+            flows_of.setdefault(text, []).append(index)
+    texts = [f"{_which(flows, len(scenario.flows))}: {text}" for text, flows in flows_of.items()]
+    left_out = sum(map(len, [*flows_of.values()][_MOST_DESCRIBED:]))
+    return texts[:_MOST_DESCRIBED] + [f"and {left_out} more flows"] * bool(left_out)
+
+
+def _which(flows: Sequence[int], count: int) -> str:
+    """Return which of so many flows these are, in words."""
+    if len(flows) == count:
+        return "flow" if count == 1 else "each flow"
+    if len(flows) > _MOST_DESCRIBED:
+        return f"{len(flows)} flows"
+    return f"flow{'s' * (len(flows) > 1)} {', '.join(map(str, flows))}"
+
+
+def plot_columns(scenario: Scenario) -> list[str]:
+    """Return what is drawn over time: also the RTTs where base RTTs change, and the queue of every link."""
+    has_moving_rtt = any(flow.rtt_schedule for flow in scenario.flows)
+    return [
+        "throughput_mbps",
+        *(["rtt_mean_ms"] if has_moving_rtt else []),
+        "link_queue_mean_ms",
+        *(f"link_{name}_queue_mean_ms" for name in _further_names(scenario)),
+    ]
+
+
+def _further_names(scenario: Scenario) -> list[str]:
+    rates = {"second": scenario.second_rate_mbps, "reverse": scenario.reverse_rate_mbps}
+    return [name for name, rate_mbps in rates.items() if rate_mbps is not None]
+
+
+def table(scenario: Scenario, summary: Summary, names: Sequence[str]) -> list[str]:
     """Return the flows in lines that fit 80 columns."""
     total = sum(flow.received_bytes for flow in summary.flows)
+    has_marks = not all(math.isnan(flow.mark_rate) for flow in summary.flows)
     rows: list[tuple[str, ...]] = [
-        ("flow", "base RTT", "throughput", "share", "mean RTT", "loss", "active"),
-        ("", "ms", "Mbit/s", "%", "ms", "%", "s"),
+        ("base RTT", "throughput", "share", "mean RTT", "loss", *["marked"] * has_marks, "active"),
+        ("ms", "Mbit/s", "%", "ms", "%", *["%"] * has_marks, "s"),
     ]
-    for name, flow in zip(names, summary.flows, strict=True):
+    for given, flow in zip(scenario.flows, summary.flows, strict=True):
         share = 100 * flow.received_bytes / total if total else math.nan
-        cells = (flow.rtt_ms, flow.throughput_mbps, share, flow.rtt_mean_ms, 100 * flow.loss_rate, flow.active_s)
-        rows.append((_short(name), *map(_digits, cells)))
+        marked = [100 * flow.mark_rate] * has_marks
+        cells = (flow.throughput_mbps, share, flow.rtt_mean_ms, 100 * flow.loss_rate, *marked, flow.active_s)
+        rows.append((_base_rtt(given), *map(_digits, cells)))
     if _are_always_active(summary):
         rows = [row[:-1] for row in rows]
-    return columns(rows)
+    taken = sum(2 + max(map(len, column)) for column in zip(*rows, strict=True))
+    shown = [_short(name, min(_LONGEST_NAME, _WIDEST - taken)) for name in names]
+    return columns([(name, *row) for name, row in zip(["flow", "", *shown], rows, strict=True)])
+
+
+def _base_rtt(flow: Flow) -> str:
+    """Return the base RTT in ms, or the lowest and the highest one if it changes."""
+    values = [value for _, value in flow.rtt_schedule]
+    if not values or flow.rtt_schedule[0][0] > 0:  # otherwise it is never `rtt_ms`
+        values.append(flow.rtt_ms)
+    return "-".join(dict.fromkeys([_digits(min(values)), _digits(max(values))]))
 
 
 def link_text(summary: Summary) -> str:
@@ -238,17 +323,60 @@ def link_text(summary: Summary) -> str:
     )
     if len(summary.flows) > 1:
         text += f"; Jain's index {link.jain:.3f}"
-    if not _are_always_active(summary):
-        text += ". A flow's throughput is over the time in which it is active"
     return text
+
+
+def further_links(trace: Trace, after_s: float) -> dict[str, dict[str, float]]:
+    """Return what the columns of the second and the reverse link say of the time from `after_s` on, by link.
+
+    They have the names that `LinkSummary` gives to those of the first bottleneck.
+    """
+    starts = np.concatenate(([0.0], trace.time_s[:-1]))
+    kept = starts >= after_s - 1e-9
+    durations = (trace.time_s - starts)[kept]
+    found = {}
+    for name in _further_names(trace.scenario):
+        used, queue_ms, drops = (
+            trace.link[kept, LINK_COLUMNS.index(f"{name}_{column}")]
+            for column in ("utilisation", "queue_mean_ms", "drops")
+        )
+        found[name] = {
+            "utilisation": float(np.average(used, weights=durations)),
+            "queue_mean_ms": float(np.average(queue_ms, weights=durations)),
+            "queue_p95_ms": float(np.percentile(queue_ms, 95)),
+            "drops": float(drops.sum()),
+        }
+    return found
+
+
+def further_texts(links: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return what `further_links` found as lines below that of the link."""
+    return [
+        f"{name} link: {_digits(100 * link['utilisation'])} % used; queue mean {_digits(link['queue_mean_ms'])} ms, "
+        f"p95 {_digits(link['queue_p95_ms'])} ms"
+        for name, link in links.items()
+    ]
+
+
+def notes(scenario: Scenario, summary: Summary) -> list[str]:
+    """Return sentences about numbers that could be misread."""
+    found = []
+    if scenario.rate_schedule:
+        found.append(
+            "A queue's time is its length over the link's rate at that moment: after the rate has fallen, it can be "
+            "longer than any packet waits"
+        )
+    if not _are_always_active(summary):
+        found.append("A flow's throughput is over the time in which it is active")
+    return found
 
 
 def _are_always_active(summary: Summary) -> bool:
     return all(flow.active_s > summary.link.duration_s - 1e-6 for flow in summary.flows)
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+def _short(name: str, most: int) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _digits(value: float) -> str:

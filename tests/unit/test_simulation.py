@@ -16,11 +16,21 @@ from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.cli import main
 from bbrgym.envs.trace_file import load_trace
 from bbrgym.lab import name_runs, plain_run, saved_runs
-from bbrgym.simulation import read_scenario, simulate_parser
+from bbrgym.simulation import (
+    flow_texts,
+    further_links,
+    link_text,
+    notes,
+    plot_columns,
+    read_scenario,
+    simulate_parser,
+    table,
+)
 
 pytestmark = pytest.mark.usefixtures("in_new_folder")
 
 SHORT = ("--duration", "3")
+EXAMPLES = Path(__file__).parents[2] / "examples"
 COMMAND = (sys.executable, "-c", "import sys; from bbrgym.cli import main; sys.exit(main())")
 
 
@@ -81,11 +91,26 @@ def test_a_scenario_of_words_and_fields(words: list[str], expected: Scenario) ->
         (["bbr", "queue=[1"], r"queue=\[1"),
         (["queue=codel"], "give at least one algorithm"),
         (["json:loads"], "a Python callable"),
+        (
+            ["vegas", "alpha_packets=3"],
+            r"give parameters\.alpha_packets=3, or flows\.0\.parameters\.alpha_packets=3 for",
+        ),
+        (["bbr", "vegas", "alpha_packets=3"], r"of vegas: give flows\.1\.parameters\.alpha_packets=3$"),
+        (["vegas", "--rtt", "10,50", "flows.1.alpha_packets=3"], r"give flows\.1\.parameters\.alpha_packets=3$"),
+        (["bbr", "vegas", "flows.0.alpha_packets=3"], "unknown field 'alpha_packets'"),
     ],
 )
 def test_a_mistake_is_named(words: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read(*words)
+
+
+def test_a_parameter_of_a_c_file_that_is_given_as_a_field_is_named() -> None:
+    Path("mine.c").write_text((EXAMPLES / "five.c").read_text())
+    with pytest.raises(ValueError, match=r"target is a parameter of mine\.c: give parameters\.target=4, or flows\.0"):
+        read("mine.c", "target=4")
+    with pytest.raises(ValueError, match="unknown field 'goal'"):
+        read("mine.c", "goal=4")
 
 
 def test_it_gives_what_the_same_scenario_gives_in_python(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,6 +140,64 @@ def test_the_table_fits_80_columns(capsys: pytest.CaptureFixture[str], monkeypat
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if len(line) > 80] == []
     assert next(line for line in lines if line.startswith("bbr-acd")).split()[-1] == "2"
+
+
+def test_it_says_what_the_table_does_not_show_of_flows() -> None:
+    plain, moving = Flow("bbr"), Flow("bbr", rtt_schedule=((0, 30), (1, 40)), jitter_ms=3)
+    assert flow_texts(Scenario(flows=(plain, plain))) == []
+    assert flow_texts(Scenario(flows=(moving, moving))) == [f"each flow: {moving.describe()}"]
+    assert flow_texts(Scenario(flows=(plain, moving))) == [f"flow 1: {moving.describe()}"]
+    some = Scenario(flows=(moving, plain, moving, Flow("bbr", start_s=2)))
+    assert flow_texts(some) == [f"flows 0, 2: {moving.describe()}", "flow 3: 50 ms from 2 s"]
+    many = flow_texts(Scenario(flows=tuple(Flow("bbr", start_s=start) for start in range(10))))
+    assert many[0] == "flow 1: 50 ms from 1 s"
+    assert many[-1] == "and 3 more flows"
+    assert flow_texts(Scenario(flows=(plain, *[moving] * 9))) == [f"9 flows: {moving.describe()}"]
+
+
+def test_a_base_rtt_that_moves_is_a_range_in_the_table() -> None:
+    flows = (Flow("bbr", rtt_schedule=((0, 30), (1, 40))), Flow("bbr", rtt_schedule=((1, 60),)), Flow("bbr"))
+    scenario = Scenario(duration_s=2, flows=flows)
+    lines = table(scenario, simulate(scenario).summary(), ["a", "b", "c"])
+    assert [line.split()[1] for line in lines[2:]] == ["30-40", "50-60", "50"]
+
+
+def test_marks_have_a_column_where_a_flow_has_ecn() -> None:
+    flows = (Flow("prague", ecn="l4s", rtt_ms=20), Flow("cubic", rtt_ms=20, start_s=0.5))
+    scenario = Scenario(rate_mbps=20, queue="dualpi2", duration_s=3, flows=flows)
+    summary = simulate(scenario).summary()
+    lines = table(scenario, summary, ["prague", "a-name-that-is-longer-than-its-column"])
+    place = lines[0].split().index("marked") - len(lines[0].split())
+    # Headings "base RTT" and "mean RTT" are two words, but no cell is.
+    assert float(lines[2].split()[place]) == pytest.approx(100 * summary.flows[0].mark_rate, rel=0.01)
+    assert lines[3].split()[place] == "-"
+    assert max(map(len, lines)) <= 80
+    assert "marked" not in table(Scenario(), simulate(Scenario(duration_s=1)).summary(), ["bbr"])[0]
+
+
+def test_links_beside_the_bottleneck_have_their_own_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    scenario = Scenario(rate_mbps=4, second_rate_mbps=2, duration_s=5, flows=(Flow("cubic"),))
+    trace = simulate(scenario)
+    second = further_links(trace, after_s=2)["second"]
+    queue_ms = trace.rows["link_second_queue_mean_ms"][20:]
+    assert second["queue_mean_ms"] == pytest.approx(queue_ms.mean())
+    assert second["queue_mean_ms"] > 10 * trace.summary(after_s=2).link.queue_mean_ms
+    assert second["utilisation"] > 0.9
+    assert "link_second_queue_mean_ms" in plot_columns(scenario)
+    assert further_links(simulate(Scenario(duration_s=1)), after_s=0) == {}
+    words = ("cubic", "--rate", "4", "second_rate_mbps=2", "reverse_rate_mbps=1", "--duration", "5")
+    assert list(simulated(capsys, *words)["further_links"]) == ["second", "reverse"]
+    assert main(["simulate", *words, "--plot", "links.png"]) == 0
+    starts = [line.partition(" link:")[0] for line in capsys.readouterr().out.splitlines()]
+    assert {"second", "reverse"} <= {*starts}
+
+
+def test_it_explains_a_queues_time_where_the_rate_changes() -> None:
+    falls = Scenario(duration_s=2, rate_schedule=((1, 0.1),))
+    summary = simulate(falls).summary()
+    assert len(notes(falls, summary)) == 1
+    assert notes(Scenario(duration_s=2), summary) == []
+    assert f"{summary.link.queue_p95_ms:.0f} ms" in link_text(summary)
 
 
 def test_it_draws_and_saves(capsys: pytest.CaptureFixture[str]) -> None:
