@@ -51,9 +51,9 @@ _FORMS: Final = {
 }
 
 BUDGET: Final = (
-    "Yardsticks: published algorithms have the parameters of their papers. The constant is the best of a grid of gains "
-    "on the training distribution of the shipped policy, which was evolved on it; bbr-backlog was made by hand with "
-    "other draws of such families in view. docs/score.md has the budgets. None has seen the scenarios of this seed."
+    "Yardsticks: published algorithms have the parameters of their papers. The constant is the best of a grid of "
+    "backlogs in other draws of such families; bbr-backlog was made by hand with other draws in view. docs/score.md "
+    "has the budgets. None has seen the scenarios of this seed."
 )
 
 
