@@ -49,7 +49,7 @@ Path = Literal["forward", "first", "second", "reverse"]
 @explains_fields
 @dataclass(frozen=True, repr=False)
 class Flow:
-    """One sender and its receiver across the bottleneck.
+    """One sender and its receiver across the bottleneck. It takes no part if its `stop_s` equals its `start_s`.
 
     Args:
         algorithm: name of a congestion controller (`bbrgym.controllers()`), or of an engine's own comparator
@@ -58,8 +58,7 @@ class Flow:
         rtt_ms: base round-trip time without queueing and serialisation, in ms. With an `rtt_schedule` it is the nominal
             one, which defines the BDP. Must be in (0, 10000].
         start_s: when the flow starts to send, in s from the start of the episode. Must be >= 0.
-        stop_s: when it stops sending, in s, or None for the end of the episode. If it equals start_s, the flow takes no
-            part. Must be >= start_s.
+        stop_s: when it stops sending, in s, or None for the end of the episode.
         size_bytes: how much it sends (payload), or None for an endless source. Must be in [1, 2**53).
         parameters: the controller's parameters that differ from its defaults.
         jitter_ms: upper limit of the random extra delay of each ACK on the return path, drawn uniformly from 0 to this,
