@@ -647,8 +647,8 @@ def _values(feature: Feature, preference: float | None) -> tuple[float, float]:
     """Return the lowest and the highest value of a feature, for flows of this preference."""
     if preference is None:
         return feature.low, feature.high
-    if feature.name == PREFERENCE:
-        return preference, preference
+    if feature.name == PREFERENCE:  # neutral in the first step
+        return min(preference, feature.neutral), max(preference, feature.neutral)
     if not feature.name.endswith(BY_PREFERENCE):
         return feature.low, feature.high
     more = preference - registry.defaults("policy")[PREFERENCE]
@@ -656,13 +656,27 @@ def _values(feature: Feature, preference: float | None) -> tuple[float, float]:
         return 0.0, 0.0
     if feature.name.startswith("is_"):
         return min(more, 0.0), max(more, 0.0)
-    plain = FEATURES[feature.name.removesuffix(BY_PREFERENCE)]
-    # It is clipped after the product: values beyond the bounds of the plain feature count in full.
-    ends = sorted((more * plain.low, more * plain.high))
-    return (feature.low if ends[0] < 0 else 0.0), (feature.high if ends[1] > 0 else 0.0)
+    if feature.name.removesuffix(BY_PREFERENCE) in _NEVER_BELOW_0:
+        return (0.0, feature.high) if more > 0.0 else (feature.low, 0.0)
+    # It is clipped after the product, so what is beyond the bounds of the plain feature has the other sign.
+    return feature.low, feature.high
+
+
+_NEVER_BELOW_0: Final = frozenset(
+    {
+        *("delivery_rate_ratio", "send_rate_ratio", "rtt_last_ratio", "in_flight_ratio", "cwnd_ratio", "loss_rate"),
+        *("log_jitter_backlog", "log_spread_backlog"),
+    }
+)
+"""Features whose formulas in features.cc give no number below 0, even before clipping: a quotient of counts, rates,
+windows or RTTs, or the logarithm of 1 and such a quotient. Others do, where the plain feature is clipped at 0: where an
+RTT is below min_rtt, say."""
 
 
 def _is_binary(name: str, preference: float | None) -> bool:
+    """Return whether a feature has no value between its lowest and its highest."""
+    if name == PREFERENCE:
+        return preference is not None
     return name.startswith("is_") and not (preference is None and name.endswith(BY_PREFERENCE))
 
 

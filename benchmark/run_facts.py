@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bbrgym.benchmark.decider import Decider
+from bbrgym.checks import check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import Engine, EngineError, make_engine
+from bbrgym.envs.engine import Engine, EngineError, check_algorithms, describe_engine, make_engine
 from bbrgym.envs.scenario import HEADER_BYTES, Flow, Scenario
 from bbrgym.envs.sharing import FairShares, Sharing
 from bbrgym.envs.trace import Trace, simulate
@@ -30,6 +31,9 @@ WARMUP: Final = 0.25
 _STEPS_MS: Final = (50.0, 100.0)
 """The shortest and the longest step: two RTTs, so that the swings of a rate are seen."""
 
+_LEAST_S: Final = 2e-3 * _STEPS_MS[1]
+"""How long a run is at least: if it had one step alone, none would follow the warm-up."""
+
 _STARVED_SHARE: Final = 0.1
 """Below this part of its fair share a flow starves."""
 
@@ -43,24 +47,45 @@ _SWING_BINS: Final = 10
 """A swing is looked for in windows of so many bins of two RTTs."""
 
 
+def check_measurable(scenario: Scenario) -> None:
+    """Check that a run of a scenario has facts.
+
+    Raises:
+        ValueError: naming the bad value: a flow is finite, or the run is too short.
+    """
+    for index, flow in enumerate(scenario.flows):
+        if flow.size_bytes is not None:
+            raise ValueError(
+                f"flows[{index}].size_bytes must be null, got {flow.size_bytes}: only endless flows are measured here"
+            )
+    check_number("duration_s", scenario.duration_s, at_least=_LEAST_S)
+
+
 def measure_facts(
     scenarios: Sequence[Scenario], seeds: Sequence[int], warmup: float, decider: Decider | None = None
 ) -> list[Facts]:
-    """Return the facts of each run in the engine native.
+    """Return the facts of each run in the engine native; of one that its controllers end, the `error`.
 
     Args:
         scenarios: with endless flows.
         seeds: one per scenario.
         warmup: fraction of each run that is not measured.
         decider: steers the agent flows, every 100 ms.
+
+    Raises:
+        ValueError: the engine does not have a scenario, or nothing can be measured of it.
     """
+    faults = (EngineError,) if decider is None else (EngineError, ValueError)  # the latter: what a callable chose
     found: list[Facts] = []
     with closing(make_engine("native")) as engine:
         for scenario, seed in zip(scenarios, seeds, strict=True):
+            check_algorithms(scenario, describe_engine("native"))
             try:
-                found.append(facts_of(run(scenario, seed, engine, decider), warmup))
-            except (EngineError, ValueError) as error:
+                trace = run(scenario, seed, engine, decider)
+            except faults as error:
                 found.append({"error": str(error)})
+            else:
+                found.append(facts_of(trace, warmup))
     return found
 
 

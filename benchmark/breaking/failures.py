@@ -17,7 +17,7 @@ from bbrgym.benchmark.breaking.space import OURS
 from bbrgym.benchmark.breaking.words import best_of, failure_in_words, kind_of, path_in_words
 from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.plan import Competitor
-from bbrgym.benchmark.run_facts import Facts, facts_of, run
+from bbrgym.benchmark.run_facts import Facts, check_measurable, facts_of, run
 from bbrgym.benchmark.score import yardsticks
 from bbrgym.checks import check_keys, check_name
 from bbrgym.envs.engine import EngineError, check_algorithms, describe_engine
@@ -230,16 +230,20 @@ def read_path(plain: Any) -> Scenario:
     """Return the path of plain types; flows without an algorithm are the candidate's.
 
     Raises:
-        ValueError: naming the bad value, or no flow is the candidate's.
+        ValueError: naming the bad value; no flow is the candidate's; or flows are finite, or the run too short to be
+            measured.
     """
+    if isinstance(plain, Mapping) and "workload" in plain:
+        raise ValueError("a path must have no workload, whose flows are finite: give flows without size_bytes")
     check_keys("a path", plain, [*Scenario.__dataclass_fields__, "rate_trace"])
     flows = plain.get("flows", [{}])
     if not isinstance(flows, list) or not all(isinstance(flow, Mapping) for flow in flows):
         raise ValueError(f"flows of a path must be a list of mappings, got {flows!r}")
     scenario = Scenario.from_dict({**plain, "flows": [{"algorithm": OURS, **flow} for flow in flows]})
-    if not scenario.agent_flows:
-        raise ValueError("a path needs a flow without an algorithm: the candidate's")
+    if all(scenario.flows[index].is_absent for index in scenario.agent_flows):
+        raise ValueError("a path needs a flow without an algorithm that sends: the candidate's")
     for index, flow in enumerate(scenario.flows):
         if flow.algorithm != OURS:
             check_name("algorithm", flow.algorithm, registry.controllers(), of=f"flows[{index}]")
+    check_measurable(scenario)
     return scenario

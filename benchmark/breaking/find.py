@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from bbrgym.benchmark.breaking.judging import Judge, Trial
 from bbrgym.benchmark.breaking.properties import Verdict
 from bbrgym.benchmark.breaking.shrink import NEEDED, count_broken
 from bbrgym.benchmark.breaking.space import Genome, Space
+from bbrgym.envs.scenario import Scenario
 from bbrgym.extras import optional
 
 GENERATION: Final = 24
@@ -30,6 +31,9 @@ _DRAWN_FIRST: Final = 4
 
 _ROUNDS: Final = 5
 """How many generations CMA-ES follows an entry for."""
+
+_DRAWS: Final = 20
+"""How often a path of a kind alone is drawn, if the numbers do not fit together."""
 
 _CRASHES: Final = 12
 """A candidate that crashes on so many of its first paths, all of them, crashes always."""
@@ -136,12 +140,18 @@ def _always_crashes(judge: Judge, trial: Trial) -> str:
     return f"'{judge.candidate.what}' fails on every path, so there is nothing to search: {cause}"
 
 
-def _possible(space: Space, genome: Genome, rng: np.random.Generator) -> tuple[Genome, Any]:
-    """Return a genome's path; if its parts do not fit together, that of its first kind alone."""
-    try:
-        return space.scenario(genome, rng)
-    except ValueError:
-        return space.scenario(Genome(genome.kinds[:1], {}), rng)
+def _possible(space: Space, genome: Genome, rng: np.random.Generator) -> tuple[Genome, Scenario]:
+    """Return a genome's path; if its parts do not fit together, one of its first kind alone.
+
+    Its numbers are drawn, again and again if need be, and at last they are the least: what is drawn ends no search.
+    """
+    first = genome.kinds[0]
+    for tried in (genome, *[Genome(space.alone(first), {})] * _DRAWS):
+        try:
+            return space.scenario(tried, rng)
+        except ValueError:
+            continue
+    return space.least(first)
 
 
 def _keep(

@@ -117,6 +117,8 @@ def _alike(scenario: Scenario) -> list[int]:
     groups: dict[object, list[int]] = {}
     for index in scenario.agent_flows:
         flow = scenario.flows[index]
+        if flow.is_absent:
+            continue
         traits = (
             flow.rtt_ms,
             flow.stop_s,

@@ -145,6 +145,7 @@ def shrink(judge: Judge, name: str, trial: Trial, ends_at: Callable[[], bool] = 
         place = 0
         while place < len(_STEPS):
             tried = [one for one in dict.fromkeys(_STEPS[place](current)) if one not in refused]
+            tried = [one for one in tried if not any(flow.is_absent for flow in one.flows)]
             tried = [one for one in tried if one.duration_s >= min(PROPERTIES[name].least_s, current.duration_s)]
             tried = [one for one in tried if one.queue_packets >= min(LEAST_BUFFER_PACKETS, current.queue_packets)]
             found = None
@@ -290,19 +291,22 @@ def _earlier(scenario: Scenario) -> Iterator[Scenario]:
         by = round(min(times) - first_s, 1)
         if by <= 0:
             return
-        moved: dict[str, Any] = {
-            "rate_schedule": tuple((round(at - by, 1), rate) for at, rate in scenario.rate_schedule),
-            "flows": tuple(
-                dataclasses.replace(flow, rtt_schedule=tuple((round(at - by, 1), rtt) for at, rtt in flow.rtt_schedule))
-                for flow in scenario.flows
-            ),
-        }
-        endings: tuple[dict[str, Any], ...] = ({"duration_s": round(scenario.duration_s - by, 1)}, {})
-        for shorter in endings:
+        for duration_s in (round(scenario.duration_s - by, 1), scenario.duration_s):
             try:
-                yield dataclasses.replace(scenario, **moved, **shorter)
-            except ValueError:
+                yield dataclasses.replace(
+                    scenario,
+                    rate_schedule=_moved(scenario.rate_schedule, by),
+                    flows=tuple(
+                        dataclasses.replace(flow, rtt_schedule=_moved(flow.rtt_schedule, by)) for flow in scenario.flows
+                    ),
+                    duration_s=duration_s,
+                )
+            except ValueError:  # two changes of a trace can be at one time then
                 continue
+
+
+def _moved(schedule: Sequence[tuple[float, float]], by_s: float) -> tuple[tuple[float, float], ...]:
+    return tuple((round(at - by_s, 1), level) for at, level in schedule)
 
 
 def _rounder(scenario: Scenario) -> Iterator[Scenario]:

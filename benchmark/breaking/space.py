@@ -13,6 +13,7 @@ import numpy as np
 import yaml
 
 from bbrgym.baselines import registry
+from bbrgym.benchmark.run_facts import check_measurable
 from bbrgym.checks import check_keys, check_name, is_number
 from bbrgym.envs.mahimahi import LOWEST_RATE_MBPS
 from bbrgym.envs.scenario import HEADER_BYTES, Scenario
@@ -25,6 +26,8 @@ OURS: Final = "agent"
 
 _CHOICES: Final = ("kinds", "rate_traces", "rtt_traces", "queues", "ecn", "rivals")
 _WHOLE: Final = ("packet_bytes", "changes", "flows", "second_buffer_packets", "least_buffer_packets", "most_packets")
+_NAMED: Final = {"rate_trace": "rate_traces", "rtt_trace": "rtt_traces", "aqm": "queues"}
+"""Kinds that choose a name which only a path of the kind can check."""
 _EXCLUSIVE: Final = (
     {"loss", "bursts", "burst_packets"},
     {"rate", "outage", "rate_trace"},
@@ -37,6 +40,8 @@ _LOG_FROM: Final = 8.0
 """A range whose ends differ by this factor is drawn uniformly in the logarithm."""
 _AT_ONCE: Final = 0.3
 """In so many of the paths with several flows these start as early as they can, all at once."""
+_LEAST_BURST_BYTES: Final = 5000
+"""Of a policer, which also lets a full packet through."""
 _ACK_SHARE: Final = HEADER_BYTES / (1000 + HEADER_BYTES)
 """What the ACKs of a link's packets need of its rate."""
 
@@ -103,13 +108,28 @@ class Space:
                 f"the box is empty: {', '.join(self.choices['kinds'])} needs two flows, and space.flows is at most "
                 f"{self.ranges['flows'][1]:g}"
             )
-        rng = np.random.default_rng(0)
         for kind in self.kinds:
-            for corner in (0.0, 1.0):
+            for numbers in (_Numbers(0.0), _Numbers(1.0), *self._of_each_name(kind)):
                 try:
-                    self.scenario(Genome((kind,), _Corner(corner)), rng)
+                    check_measurable(self._made(kind, numbers)[1])
                 except ValueError as error:
                     raise ValueError(f"space: no path of the kind {kind}: {error}") from None
+
+    def _of_each_name(self, kind: str) -> list[_Numbers]:
+        """Return numbers that choose each of the names of a kind, in a run as long as it can be."""
+        field = _NAMED.get(kind)
+        if field is None:
+            return []
+        count = len(self.choices[field])
+        longest = {"duration_s": 1.0, "packet_bytes": 1.0}
+        return [_Numbers(0.0, {**longest, field: (place + 0.5) / count}) for place in range(count)]
+
+    def _made(self, kind: str, numbers: _Numbers) -> tuple[Genome, Scenario]:
+        return self.scenario(Genome(self.alone(kind), numbers), np.random.default_rng(0))
+
+    def least(self, kind: str) -> tuple[Genome, Scenario]:
+        """Return the path of a kind with the least of all numbers, which can be: `read` has checked it."""
+        return self._made(kind, _Numbers(0.0))
 
     @property
     def kinds(self) -> list[str]:
@@ -121,6 +141,15 @@ class Space:
         if least >= 2:  # then every path has several flows
             found = [kind for kind in found if kind not in ("rival", "link")]
         return found
+
+    def alone(self, kind: str) -> tuple[str, ...]:
+        """Return a kind with what a path of the box has beside it in any case: other flows, if all paths have some."""
+        return tuple(self._with_flows([kind], "alike"))
+
+    def _with_flows(self, kinds: list[str], usual: str) -> list[str]:
+        """Return kinds of a path with `usual` among them, if all paths have several flows and this one has not."""
+        has_one = self.ranges["flows"][0] >= 2 and not {"crowd", "alike"} & set(kinds)
+        return [*kinds, usual] if has_one else kinds
 
     def draw(self, kind: str, rng: np.random.Generator) -> Genome:
         """Draw what a path of a kind has beside it; its numbers are drawn by `scenario`."""
@@ -134,6 +163,7 @@ class Space:
     def mutate(self, genome: Genome, rng: np.random.Generator) -> Genome:
         """Return a path that is like another one: some numbers are moved or drawn anew, or a kind comes or goes."""
         kinds = list(genome.kinds)
+        several = next((kind for kind in kinds if kind in ("crowd", "alike")), "alike")
         chance = rng.random()
         if chance < 0.15 and len(kinds) > 1:
             kinds.pop()
@@ -145,7 +175,7 @@ class Space:
             if chance < 0.1:
                 continue  # is drawn anew
             numbers[name] = float(np.clip(value + 0.15 * rng.standard_normal(), 0, 1)) if chance < 0.6 else value
-        return Genome(tuple(compatible(kinds)), numbers)
+        return Genome(tuple(self._with_flows(compatible(kinds), several)), numbers)
 
     def scenario(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, Scenario]:
         """Return the scenario of a genome, and the genome with exactly the numbers that it needs.
@@ -198,15 +228,15 @@ def figures(value: float, digits: int = 3) -> float:
     return float(f"{value:.{digits}g}")
 
 
-class _Corner(dict[str, float]):
-    """All numbers are the same."""
+class _Numbers(dict[str, float]):
+    """The numbers of a genome, all of them the same but for those that are given."""
 
-    def __init__(self, value: float) -> None:
-        super().__init__()
+    def __init__(self, value: float, given: Mapping[str, float] | None = None) -> None:
+        super().__init__(given or {})
         self._value = value
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self._value
+        return super().get(key, self._value)
 
 
 @dataclass
@@ -250,7 +280,9 @@ class _Path:
                 flow["rtt_schedule"] = self._changes("rtt", rtt_ms, duration_s, (0.1, 1000.0))
             elif kind == "outage":
                 begin_s = min(self.value("change_s"), round(duration_s / 2, 1))
-                end_s = round(begin_s + self.value("outage_s"), 1)
+                outage_s = self.value("outage_s")
+                end_s = round(begin_s + outage_s, 1)
+                end_s = end_s if end_s > begin_s else begin_s + outage_s
                 link["rate_schedule"] = [[begin_s, min(self.value("outage_mbps"), rate_mbps)], [end_s, rate_mbps]]
             elif kind in ("rate_trace", "rtt_trace"):
                 target = link if kind == "rate_trace" else flow
@@ -263,8 +295,9 @@ class _Path:
                 flow["ecn"] = "classic"
             elif kind == "policer":
                 policer_mbps = max(figures(rate_mbps * self.value("policer_share")), LOWEST_RATE_MBPS)
-                burst = policer_mbps * 125 * self.value("policer_burst_ms")
-                link |= {"policer_mbps": policer_mbps, "policer_burst_bytes": round(max(figures(burst), 5000))}
+                burst = figures(policer_mbps * 125 * self.value("policer_burst_ms"))
+                least = max(_LEAST_BURST_BYTES, link["packet_bytes"] + HEADER_BYTES)
+                link |= {"policer_mbps": policer_mbps, "policer_burst_bytes": round(max(burst, least))}
             elif kind == "reverse":
                 share = self.value("reverse_share")
                 link["reverse_rate_mbps"] = max(figures(rate_mbps * _ACK_SHARE * share), LOWEST_RATE_MBPS)
@@ -320,9 +353,18 @@ class _Path:
                 if "rtt_schedule" not in flow and "rtt_trace" not in flow:
                     more["rtt_ms"] = self.value("rtt_ms", f"flow{place}.rtt")
                 if self.number(f"flow{place}.leaves") < 0.25:
-                    more["stop_s"] = min(self.value("stop_s", f"flow{place}.stop"), round(duration_s * 3 / 4, 1))
+                    stop_s = self.value("stop_s", f"flow{place}.stop")
+                    more["stop_s"] = self._stop_s(stop_s, more["start_s"], duration_s)
             flows.append(more)
         return flows
+
+    def _stop_s(self, drawn_s: float, start_s: float, duration_s: float) -> float | None:
+        """Return when a flow stops: if not after its start, then as late as it can; None if that is not later, too."""
+        latest_s = round(duration_s * 3 / 4, 1)
+        found_s = min(drawn_s, latest_s)
+        if found_s <= start_s:
+            found_s = min(self.space.ranges["stop_s"][1], latest_s)
+        return found_s if found_s > start_s else None
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import itertools
 import json
 import runpy
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ import yaml
 from bbrgym import Flow, Scenario, break_command
 from bbrgym.benchmark.breaking import judging, report
 from bbrgym.benchmark.breaking.failures import look, plain_path, read_path, settle, shrunk
-from bbrgym.benchmark.breaking.find import Entry, Found, find
+from bbrgym.benchmark.breaking.find import Entry, Found, _possible, find
 from bbrgym.benchmark.breaking.judging import Judge, Trial
 from bbrgym.benchmark.breaking.pinned import measure_property
-from bbrgym.benchmark.breaking.properties import ALONE, PROPERTIES, read_limits
-from bbrgym.benchmark.breaking.shrink import NEEDED, holds, seeds_of, size
+from bbrgym.benchmark.breaking.properties import ALONE, PROPERTIES, Verdict, read_limits
+from bbrgym.benchmark.breaking.shrink import NEEDED, holds, seeds_of, shrink, size
 from bbrgym.benchmark.breaking.space import OURS, Genome, Space
 from bbrgym.benchmark.breaking.words import kind_of, path_in_words
 from bbrgym.benchmark.candidate import Candidate
@@ -94,6 +94,9 @@ def test_equal_flows_are_unfair_from_ten_to_one_on():
     assert not judge(scenario, {"throughputs_mbps": [9.0, 1.0, 0.1]}, {"bbr": even}, 10.0).is_broken
     alone = dataclasses.replace(scenario, flows=(flows[0], flows[2]))
     assert not PROPERTIES["unfair"].applies(alone)
+    pair = tuple(dataclasses.replace(flows[0], start_s=start_s, stop_s=20) for start_s in (1, 20))
+    absent = dataclasses.replace(scenario, flows=pair)
+    assert not PROPERTIES["unfair"].applies(absent)
 
 
 def test_harm_is_what_cubic_loses_beyond_what_cubic_takes():
@@ -157,6 +160,48 @@ def test_flows_often_start_at_once_and_never_before_the_box_says():
         assert 5 < sum(set(each) == {first_s} for each in starts) < 30
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kinds": ["policer"], "packet_bytes": [64, 9000], "rate_mbps": [1, 5]},
+        {"kinds": ["crowd"], "start_s": [0, 50], "stop_s": [1, 60]},
+        {"kinds": ["burst_packets", "loss"], "burst_loss": [0.5, 0.9], "loss_burst_packets": [1, 20]},
+        {"kinds": ["outage"], "outage_s": [0.01, 4]},
+        {"duration_s": [0.2, 0.5], "change_s": [0, 3], "flows": [2, 5]},
+        {"kinds": ["policer", "loss"], "packet_bytes": [64, 9000], "flows": [2, 3]},
+    ],
+)
+def test_no_bounds_of_a_box_end_its_search(changes: dict[str, Any]):
+    space = Space.read(None, changes)
+    rng = np.random.default_rng(1)
+    genome = None
+    for place in range(300):
+        drawn = space.draw(space.kinds[place % len(space.kinds)], rng)
+        tried = drawn if genome is None or place % 2 else space.mutate(genome, rng)
+        genome, scenario = _possible(space, tried, rng)
+        assert space.scenario(genome, rng)[1] == scenario
+        assert len(scenario.flows) >= space.ranges["flows"][0]
+        assert not any(flow.is_absent for flow in scenario.flows)
+
+
+@pytest.mark.parametrize(
+    ("field", "names"),
+    [("queues", ["codel", "bogus", "pie"]), ("rate_traces", ["redrawn", "bogus", "cellular"])],
+)
+def test_each_name_of_a_box_is_checked(field: str, names: list[str]):
+    with pytest.raises(ValueError, match="'bogus'"):
+        Space.read(None, {field: names})
+
+
+def test_a_flow_that_would_stop_before_it_starts_stops_later():
+    space = Space.read(None, {"kinds": ["crowd"], "flows": 2, "duration_s": 40, "start_s": [9, 10], "stop_s": [5, 20]})
+    numbers = {"at_once": 1.0, "flow1.start": 0.5, "flow1.leaves": 0.0}
+    for stop, stop_s in ((0.9, 18.5), (0.1, 20.0)):
+        genome = Genome(("crowd",), {**numbers, "flow1.stop": stop})
+        _, scenario = space.scenario(genome, np.random.default_rng(1))
+        assert (scenario.flows[1].start_s, scenario.flows[1].stop_s) == (9.5, stop_s)
+
+
 def test_a_fast_link_has_a_shorter_run_down_to_the_least_duration():
     rng = np.random.default_rng(1)
     space = Space.read(None, {"rate_mbps": [1, 200], "duration_s": [16, 40], "most_packets": 100_000})
@@ -218,6 +263,34 @@ def test_what_is_shrunk_is_smaller_and_still_fails():
     assert smaller.reordering == 0
     assert holds(judge, "regret", [smaller], 7)[0] >= NEEDED
     assert smaller.duration_s >= PROPERTIES["regret"].least_s
+
+
+class Holds(Judge):
+    """Finds a property broken on paths that meet a condition, without a run, and keeps all that it judged."""
+
+    def __init__(self, condition: Callable[[Scenario], bool]) -> None:
+        super().__init__(Candidate.of("bbr"), {"crash": 0.0})
+        self.condition = condition
+        self.judged: list[Scenario] = []
+
+    def judge(self, trials: Sequence[Trial]) -> list[dict[str, Verdict]]:
+        self.judged += [trial.scenario for trial in trials]
+        return [{"crash": Verdict(1.0, is_broken=self.condition(trial.scenario))} for trial in trials]
+
+
+def test_a_trace_with_short_steps_is_shrunk():
+    times = (5.0, 5.01, 5.4)
+    path = dataclasses.replace(LINK, flows=(Flow(OURS, rtt_schedule=tuple((time, 40 + time) for time in times)),))
+    smaller = shrink(Holds(lambda scenario: len(scenario.flows[0].rtt_schedule) == 3), "crash", Trial(path, 1))
+    assert len(smaller.flows[0].rtt_schedule) == 3
+    assert smaller.duration_s < path.duration_s
+
+
+def test_no_flow_is_shrunk_away_in_part():
+    path = dataclasses.replace(LINK, flows=(Flow(OURS, start_s=4.6, stop_s=5.4),))
+    judge = Holds(lambda path: path.duration_s > 20 and any(flow.start_s > 4 and flow.stop_s for flow in path.flows))
+    shrink(judge, "crash", Trial(path, 1))
+    assert not any(flow.is_absent for scenario in judge.judged for flow in scenario.flows)
 
 
 @pytest.mark.parametrize("broken", [NEEDED - 1, NEEDED])
@@ -333,6 +406,15 @@ def test_without_a_failure_above_the_limit_the_status_is_0(capsys: pytest.Captur
         (["break", "bbr", "--replay", "none.yaml"], "there is no file 'none.yaml'"),
         (["break", "bbr", "--replay", "{rate_mbps: 0}"], "rate_mbps must be in [0.01, 10000], got 0"),
         (["break", "bbr", "--replay", "{flows: [{algorithm: cubic}]}"], "the candidate's"),
+        (["break", "bbr", "--replay", "{flows: [{start_s: 4, stop_s: 4}]}"], "the candidate's"),
+        (
+            ["break", "bbr", "--replay", "{flows: [{size_bytes: 1000000}]}"],
+            "flows[0].size_bytes must be null, got 1000",
+        ),
+        (["break", "bbr", "--replay", "{flows: [{}, {algorithm: cubic, size_bytes: 9}]}"], "flows[1].size_bytes must"),
+        (["break", "bbr", "--replay", "{workload: {load: 0.5}}"], "a path must have no workload"),
+        (["break", "bbr", "--replay", "{duration_s: 0.1}"], "duration_s must be >= 0.2, got 0.1"),
+        (["break", "bbr", "space.duration_s=[0.1,5]"], "duration_s must be >= 0.2, got 0.1"),
         (["break", "bbr", "--confirm", "ns9"], "unknown engine of --confirm 'ns9'"),
         (["break", "bbr", "--html", "nowhere/page.html"], "nowhere"),
         (["break", "examples/aimd.c", "executor=ray"], "executor must be local"),
@@ -351,6 +433,24 @@ def test_a_candidate_that_always_crashes_is_refused(
 ):
     assert main(["break", shaped().what, "high=-1", *SMALL]) == 2
     assert "fails on every path" in capsys.readouterr().err
+
+
+def test_a_callable_that_chooses_no_number_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("deciders.py").write_text("def none(row):\n    return float('nan'), 1.0\n")
+    judge = Judge(Candidate.of("deciders:none"), {"crash": 0.0})
+    assert judge.judge([Trial(dataclasses.replace(LINK, duration_s=2), 1)])[0]["crash"].is_broken
+
+
+def test_a_path_that_cannot_be_measured_is_no_crash():
+    judge = Judge(Candidate.of("bbr"), {"crash": 0.0})
+    finite, short = (
+        {"duration_s": 2, "flows": (Flow(OURS, size_bytes=1000),)},
+        {"duration_s": 0.1, "flows": (Flow(OURS),)},
+    )
+    for changes in (finite, short):
+        with pytest.raises(ValueError, match=r"endless|after_s"):
+            judge.judge([Trial(dataclasses.replace(LINK, **changes), 1)])
 
 
 @pytest.mark.parametrize(("at_most", "status"), [([], 0), (["--at-most", "regret=1"], 1)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from policies import make_agent, networks
 
+from bbrgym._controllers import PolicyNetwork
 from bbrgym.agents.bounds import NetworkBounds
 from bbrgym.agents.card import facts
 from bbrgym.agents.certificates import (
@@ -18,6 +20,7 @@ from bbrgym.agents.certificates import (
     REFUTED,
     UNDECIDED,
     Certificate,
+    _values,
     bounds_of,
     certify,
     default_properties,
@@ -27,7 +30,11 @@ from bbrgym.agents.policy import Agent
 from bbrgym.agents.properties import quantity, read_property
 from bbrgym.baselines.policy_file import REFERENCE, Network, StoredPolicy, read_policy
 from bbrgym.cli import main
-from bbrgym.envs.observation import FEATURES
+from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.envs.episode import Episodes
+from bbrgym.envs.episode_spec import EpisodeSpec
+from bbrgym.envs.observation import FEATURES, Observation, tabulate
+from bbrgym.envs.rollouts import Rollout, roll
 
 LINEAR: dict[str, Any] = {
     "observation": {"features": ["log_backlog", "send_rate_ratio", "log_cwnd_gain", "loss_rate"], "history": 1},
@@ -230,6 +237,90 @@ def test_preferences_fix_the_features_that_depend_on_them() -> None:
     # At 0.25 the feature by preference is 0, at 1 it is at most 4 x 0.75.
     for preference, action in {0.25: 0.025, 1.0: 0.7, None: 0.7}.items():
         assert edges[preference] == pytest.approx(2 ** (1 + 2 * action), rel=1e-3)
+
+
+def moody_paths(preference: float) -> dict[str, Any]:
+    """Paths on which rates and RTTs rise above, and fall below, what the flow's model of the path has."""
+    flow = {
+        "algorithm": "agent",
+        "parameters": {"preference": preference},
+        "rtt_ms": {"log_uniform": [2, 200]},
+        "rtt_trace": {"choice": [None, {"synthetic": "leo", "seed": 1}, {"synthetic": "redrawn", "seed": 2}]},
+        "jitter_ms": {"choice": [0, 5, 50]},
+        "ack_aggregation_ms": {"choice": [0, 20]},
+        "app_rate_mbps": {"choice": [None, 1.0]},
+    }
+    return {
+        "rate_mbps": {"log_uniform": [1, 100]},
+        "duration_s": 15,
+        "loss": {"choice": [0.0, 0.01, 0.1]},
+        "buffer_bdp": {"log_uniform": [0.2, 8]},
+        "rate_trace": {"choice": [None, {"synthetic": "redrawn", "seed": 3}]},
+        "flows": [flow, {"algorithm": "cubic", "start_s": {"uniform": [0, 10]}}],
+    }
+
+
+def runs(spec: EpisodeSpec, policy: StoredPolicy, scale: float, count: int = 48) -> Rollout:
+    """Run a policy with random numbers of this scale beside its actions."""
+    with closing(Episodes(spec, count)) as env:
+        rngs = [np.random.default_rng([1, number]) for number in range(count)]
+        env.begin_resets(np.arange(count), rngs)
+        env.finish_resets()
+        noise = np.random.default_rng(1).uniform(-scale, scale, (env.most_steps, count, 2)).astype(np.float32)
+        return roll(env, rngs, noise, PolicyNetwork(policy.to_bytes()))
+
+
+@pytest.mark.parametrize("preference", [0.0, 0.25, 1.0])
+def test_no_run_leaves_the_box_of_its_preference(preference: float) -> None:
+    spec = EpisodeSpec(moody_paths(preference), observation={"features": list(FEATURES), "history": 2})
+    still = Network(((np.zeros((2, 2 * len(FEATURES)), np.float32), np.zeros(2, np.float32)),))
+    found = runs(spec, StoredPolicy(spec.to_config(), still), scale=1.0)
+    seen = found.observations[:-1][found.took_part].astype(float)
+    ends = np.array([_values(feature, preference) for feature in FEATURES.values()] * 2)
+    is_outside = (seen < ends[:, 0] - 1e-6) | (seen > ends[:, 1] + 1e-6)
+    assert {name for name, out in zip([*FEATURES] * 2, is_outside.any(axis=0), strict=True) if out} == set()
+    # Of both signs, although the plain feature has one.
+    decline = seen[:, len(FEATURES) + list(FEATURES).index("log_rate_decline_by_preference")]
+    assert decline.min() < 0 < decline.max() or preference == 0.25
+
+
+@pytest.mark.parametrize("preference", [0.0, 1.0])
+def test_no_row_leaves_the_box_of_its_preference(preference: float) -> None:
+    rng = np.random.default_rng(1)
+    rows = 10.0 ** rng.uniform(-3, 4, (5000, len(FLOW_COLUMNS)))
+    rows *= rng.random(rows.shape) < 0.9  # and zeros
+    place = {name: at for at, name in enumerate(FLOW_COLUMNS)}
+    rows[:, place["rtt_max_ms"]] += rows[:, place["rtt_min_ms"]]
+    observation = Observation(tuple(FEATURES))
+    seen = observation.evaluate(tabulate(rows, 10.0 ** rng.uniform(-2, 2, (2, 5000)), preference))
+    ends = np.array([_values(feature, preference) for feature in FEATURES.values()])
+    is_inside = (seen >= ends[:, 0] - 1e-6) & (seen <= ends[:, 1] + 1e-6)
+    assert [name for name, inside in zip(FEATURES, is_inside.all(axis=0), strict=True) if not inside] == []
+
+
+def test_what_is_proved_for_a_preference_holds_in_runs() -> None:
+    # The window is larger than usual only where the flow gets more than its highest bandwidth.
+    features = ["log_rate_decline_by_preference"]
+    spec = EpisodeSpec(moody_paths(1.0), observation={"features": features, "history": 1})
+    policy = StoredPolicy(
+        spec.to_config(), Network(((np.array([[-0.5], [0.0]], np.float32), np.zeros(2, np.float32)),))
+    )
+    proved = ask(policy, "cwnd_gain <= ?", preference=1.0)
+    found = runs(spec, policy, scale=0.0)
+    chosen = spec.action.all_gains(found.actions[found.took_part])[0].max()
+    assert proved.bound is not None
+    assert not proved.is_of_action
+    assert spec.action.all_gains(np.zeros((1, 2)))[0, 0] < chosen <= proved.bound
+
+
+def test_a_flow_has_the_neutral_preference_in_its_first_step() -> None:
+    names = ["log_backlog", "send_rate_ratio", "preference", "is_probe_bw"]
+    weight = np.array([[0.0, 0.0, -0.8, 0.0], [0.0, 0.0, 0.0, 0.0]], np.float32)
+    spec = make_agent(**LINEAR | {"observation": {"features": names, "history": 1}}).spec
+    policy = Agent(spec, Network(((weight, np.zeros(2, np.float32)),))).stored
+    assert ask(policy, "cwnd_gain <= ?", preference=1.0).bound == pytest.approx(2 ** (1 - 2 * 0.8 * 0.25), rel=1e-3)
+    assert ask(policy, "cwnd_gain >= ?", preference=1.0).bound == pytest.approx(2 ** (1 - 2 * 0.8), rel=1e-3)
+    assert ask(policy, "preference = 1 -> cwnd_gain <= ?", preference=1.0).bound == pytest.approx(0.66, rel=1e-3)
 
 
 def test_a_gain_above_one_bdp_of_packets_needs_a_bdp() -> None:
