@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from bbrgym.agents.certificates import REFUTED, certify, default_properties
@@ -22,6 +22,16 @@ _NAMES: Final = {
 }
 """What entries of `StoredPolicy.training` are called; the others keep their names."""
 
+TRAINED_IN: Final = {
+    "scenario": "training distribution",
+    "reward": "reward in training",
+    "engine": "engine in training",
+}
+"""What groups of `StoredPolicy.spec` are called that say where a policy comes from, and not how it works."""
+
+GIVEN: Final = "given"
+"""The entry of an imported policy's `StoredPolicy.training` with those of `TRAINED_IN` that its import was given. What
+`spec` has of the others only makes the policy load and be judged."""
 
 _MOST_BOXES: Final = 1000
 _WEIGHTS: Final = 1e5
@@ -33,29 +43,46 @@ def facts(policy: StoredPolicy) -> dict[str, str]:
     """Return what a policy's file says, by name, in the order of a model card; what it lacks is left out.
 
     The training distribution is given by the SHA-256 of the scenario without its defaults, as JSON with sorted keys and
-    no spaces: it stays the same when scenarios get new fields.
+    no spaces: it stays the same when scenarios get new fields. Of an imported policy, `TRAINED_IN` is unknown but for
+    what its import was given.
     """
-    spec = policy.spec
-    found = {_NAMES.get(name, name): _text(value) for name, value in policy.training.items() if value is not None}
-    if "scenario" in spec:
-        defaults = {field.name: field.default for field in dataclasses.fields(Scenario)}
-        given = {name: value for name, value in spec["scenario"].items() if value not in (None, [], defaults.get(name))}
-        scenario = json.dumps(given, sort_keys=True, separators=(",", ":"))
-        found["training distribution"] = f"SHA-256 {hashlib.sha256(scenario.encode()).hexdigest()}"
-    if "reward" in spec:
-        found["reward in training"] = _text(spec["reward"]["terms"])
-    if "engine" in spec:
-        found["engine in training"] = spec["engine"]["name"]
-    observation, env = spec["observation"], spec["env"]
+    training = {name: value for name, value in policy.training.items() if value is not None and name != GIVEN}
+    observation, env = policy.spec["observation"], policy.spec["env"]
     steps = "step" if observation["history"] == 1 else f"{observation['history']} steps"
-    return found | {
+    return {
+        **{_NAMES.get(name, name): _text(value) for name, value in training.items()},
+        **_trained_in(policy),
         "observation": f"{', '.join(observation['features'])}; of the last {steps}",
-        "action": _text(spec["action"]),
+        "action": _text(policy.spec["action"]),
         "step": f"{env['step_ms']:g} ms" if env["step_ms"] else f"{env['step_rtts']:g} min_rtt",
         "network": describe_network(policy.network),
         **_certificates(policy),
         "content hash": policy.content_hash,
     }
+
+
+def _trained_in(policy: StoredPolicy) -> dict[str, str]:
+    spec, imported, given = policy.spec, policy.training.get("imported"), policy.training.get(GIVEN)
+    known = given if isinstance(given, list | tuple) else ()
+    describe: dict[str, Callable[[Any], str]] = {
+        "scenario": _distribution,
+        "reward": lambda reward: _text(reward["terms"]),
+        "engine": lambda engine: _text(engine["name"]),
+    }
+    found = {}
+    for group, name in TRAINED_IN.items():
+        if imported is not None and group not in known:
+            found[name] = f"unknown (imported from {_text(imported)})"
+        elif group in spec:
+            found[name] = describe[group](spec[group])
+    return found
+
+
+def _distribution(plain: Mapping[str, Any]) -> str:
+    defaults = {field.name: field.default for field in dataclasses.fields(Scenario)}
+    given = {name: value for name, value in plain.items() if value not in (None, [], defaults.get(name))}
+    scenario = json.dumps(given, sort_keys=True, separators=(",", ":"))
+    return f"SHA-256 {hashlib.sha256(scenario.encode()).hexdigest()}"
 
 
 def _certificates(policy: StoredPolicy) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bbrgym.agents.card import GIVEN, TRAINED_IN
 from bbrgym.agents.importers.foreign import ForeignModel
 from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Array
@@ -29,8 +30,9 @@ def import_model(
         path: a zip of Stable-Baselines3 or sb3-contrib, a file of `torch.save(agent.state_dict(), …)` as CleanRL writes
             it, or an ONNX model.
         config: the environment that the model was trained in, as for `EpisodeSpec.from_config`; what is not given is
-            as in `bbrgym/Bottleneck-v1`. A model that
-            `bbrgym export` wrote says itself what it observes, how its actions become gains and how long a step is.
+            as in `bbrgym/Bottleneck-v1`. Without a scenario, a reward or an engine, the agent's card calls it unknown.
+            A model that `bbrgym export` wrote says itself what it observes, how its actions become gains and how long a
+            step is.
         statistics: a file of `numpy.savez` with `mean` and `var` of the observations, and optionally `epsilon` (1e-8)
             and `clip` (10): what VecNormalize or Gymnasium's NormalizeObservation subtracted, divided by and clipped
             to.
@@ -53,7 +55,9 @@ def import_model(
         network = model.network
         if statistics is not None:
             network = network.with_standardised_inputs(*_read_statistics(Path(statistics), spec, ignores_clipping))
-        origin = {"imported": model.origin, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        given = [group for group in TRAINED_IN if group in config]
+        origin = {"imported": model.origin, "sha256": digest, GIVEN: given}
         return Agent(spec, network, {**model.training, **origin})
     except ValueError as error:
         raise ValueError(f"'{path}' cannot be imported: {error}") from error
@@ -177,10 +181,27 @@ def _read_statistics(path: Path, spec: EpisodeSpec, ignores_clipping: bool) -> t
     scale, clip = 1.0 / np.sqrt(variance), float(given["clip"])
     extreme = np.maximum(np.abs(space.low - given["mean"]), np.abs(space.high - given["mean"])) * scale
     if not ignores_clipping and (extreme > clip).any():
-        features = spec.observation.features
-        clipped = ", ".join(dict.fromkeys(features[i % len(features)] for i in np.flatnonzero(extreme > clip)))
+        bound = str(clip).removesuffix(".0")
         raise ValueError(
-            f"normalised observations were clipped to {clip:g}, and {clipped} can exceed that (up to "
-            f"{extreme.max():.3g}): a policy cannot clip its observations; --ignore-clipping imports it without"
+            f"normalised observations were clipped to {bound}, and {_clipped(spec, extreme, clip)} can exceed that: "
+            "a policy cannot clip its observations; --ignore-clipping imports it without"
         )
     return given["mean"], scale
+
+
+def _clipped(spec: EpisodeSpec, extreme: npt.NDArray[np.float64], clip: float) -> str:
+    """Return the features that can exceed what they were clipped to, how far, and in which frames of the history."""
+    history, found = spec.observation.history, []
+    for feature, values in zip(spec.observation.features, extreme.reshape(history, -1).T, strict=True):
+        frames = [str(frame + 1) for frame in np.flatnonzero(values > clip)]
+        if frames:
+            noun = "frame" if len(frames) == 1 else "frames"
+            where = f" in {noun} {', '.join(frames)} of {history}" if history > 1 else ""
+            found.append(f"{feature} (up to {_above(clip, values.max())}{where})")
+    return ", ".join(found)
+
+
+def _above(bound: float, value: float) -> str:
+    """Return a number above a bound with as many digits as show that it is, at least three."""
+    texts = (f"{value:.{digits}g}" for digits in range(3, 18))
+    return next(text for text in texts if float(text) > bound)

@@ -760,13 +760,16 @@ def _import(arguments: list[str]) -> int:
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf
 
+    from bbrgym.agents.card import TRAINED_IN
     from bbrgym.agents.importers import import_model
     from bbrgym.overrides import command, explaining, read_environment
 
     with explaining("config", options.settings), initialize_config_module("bbrgym.conf", version_base="1.3"):
         composed = compose("config", options.settings)
         read_environment(composed)
-    config = {group: OmegaConf.to_container(composed[group], resolve=True) for group in ENVIRONMENT_GROUPS}
+    named = {re.split(r"\W", one.lstrip("+~"))[0] for one in options.settings}
+    groups = [group for group in ENVIRONMENT_GROUPS if group in named or group not in TRAINED_IN]
+    config = {group: OmegaConf.to_container(composed[group], resolve=True) for group in groups}
     agent = import_model(options.model, config, options.statistics, options.ignore_clipping)
     agent.save(folder)
     observation, action = agent.spec.observation, agent.spec.action
@@ -1159,13 +1162,16 @@ COMMANDS: dict[str, Command] = {
         groups=("observation", "action", "env", "experiment"),
         settings=(
             "observation.features=[…] what it observes; observation.history=3",
-            "action.cwnd_gain=[0.5,4] the bounds of its gains; action.pacing_gain, action.cwnd_scale",
+            "action.cwnd_gain=[1.05,21] the bounds of its gains; action.pacing_gain",
+            "action.cwnd_scale=excess what cwnd_gain scales; bounds of 1 and less need ratio or packets",
             "env.step_ms=100 time between decisions",
+            "scenario=duel what it was trained on, else unknown; likewise reward.terms.delay=2, engine=ns3",
         ),
         examples=(
             "bbrgym import model.zip agents/sb3",
             "bbrgym import agent.cleanrl_model agents/cleanrl --statistics statistics.npz",
             "bbrgym import policy.onnx agents/onnx observation.history=3 env.step_ms=50",
+            "bbrgym import model.zip agents/ratio action.cwnd_scale=ratio 'action.cwnd_gain=[0.5,4]'",
         ),
     ),
     "demo": Command(

@@ -18,6 +18,7 @@ import pytest
 import torch
 from bomb import Bomb
 from onnx import TensorProto, helper, numpy_helper
+from pages import ROOT, commands
 from policies import make_agent, networks
 from sb3_contrib import ARS, TRPO, CrossQ, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
@@ -28,12 +29,18 @@ from torch import nn
 
 import bbrgym
 from bbrgym import Flow, Scenario, simulate
+from bbrgym.agents import importers
+from bbrgym.agents.c_header import write_c_header
+from bbrgym.agents.card import GIVEN, TRAINED_IN, facts
 from bbrgym.agents.export import write_onnx
 from bbrgym.agents.importers import import_model
+from bbrgym.agents.importers.foreign import ForeignModel
 from bbrgym.agents.importers.onnx_graph import OPERATORS
 from bbrgym.agents.policy import Agent, load_agent
-from bbrgym.baselines.policy_file import read_policy
-from bbrgym.cli import main
+from bbrgym.baselines.policy_file import Network, StoredPolicy, read_policy
+from bbrgym.cli import COMMANDS, main
+from bbrgym.envs.distribution import Distribution
+from bbrgym.envs.observation import Observation
 
 SCENARIO = {"flows": [{"algorithm": "agent", "rtt_ms": 20}], "rate_mbps": 10, "duration_s": 1}
 CONFIG: dict[str, Any] = {
@@ -388,6 +395,31 @@ def test_statistics_of_a_normalisation_are_folded_into_the_weights(tmp_path: Pat
         import_model(tmp_path / "x.pt", CONFIG, statistics)
 
 
+@pytest.mark.parametrize(
+    ("bounds", "clip", "message"),
+    [
+        ((9.95, 10.004, 10.002), 10.0, r"clipped to 10, and loss_rate \(up to 10\.004 in frames 2, 3 of 3\) can"),
+        ((9.95, 9.95, 10.5), 10.0, r"clipped to 10, and loss_rate \(up to 10\.5 in frame 3 of 3\) can"),
+        ((10.9999, 11.0001, 10), 10.99995, r"clipped to 10\.99995, and loss_rate \(up to 11 in frame 2 of 3\) can"),
+        ((12.34567,), 10.0, r"clipped to 10, and loss_rate \(up to 12\.3\) can exceed"),
+    ],
+)
+def test_what_was_clipped_is_said_with_digits_that_show_it(
+    bounds: tuple[float, ...], clip: float, message: str, tmp_path: Path
+) -> None:
+    """Frames have other bounds if whole observations were normalised; 10.004 and 10 are not the same."""
+    config = {**CONFIG, "observation": {"features": ["log_rtt_ratio", "loss_rate"], "history": len(bounds)}}
+    space = bbrgym.envs.EpisodeSpec.from_config(config).observation.space
+    var = np.full((len(bounds), 2), 1e6)
+    var[:, 1] = (space.high[1] / np.array(bounds)) ** 2
+    np.savez(tmp_path / "statistics.npz", mean=np.zeros(var.size), var=var.ravel(), epsilon=0.0, clip=clip)
+    write_onnx(
+        make_agent(**{name: config[name] for name in ("observation", "action", "env")}).stored, tmp_path / "x.onnx"
+    )
+    with pytest.raises(ValueError, match=message):
+        import_model(tmp_path / "x.onnx", config, tmp_path / "statistics.npz")
+
+
 def test_a_pickle_in_a_file_does_not_run(tmp_path: Path) -> None:
     proof = tmp_path / "attacked"
     torch.save({"actor_mean.0.weight": Bomb(proof)}, tmp_path / "x.pt")
@@ -657,6 +689,123 @@ def test_an_lstm_of_another_graph_is_refused(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "x.onnx")
     with pytest.raises(ValueError, match="its LSTM or skip was not written by bbrgym export"):
         import_model(tmp_path / "x.onnx", {"scenario": SCENARIO})
+
+
+OWN = {"scenario": {**SCENARIO, "rate_mbps": 7}, "reward": {"terms": {"utilisation": 2.0}}, "engine": {"name": "ns3"}}
+
+
+def known(policy: StoredPolicy) -> list[str]:
+    """Return what the card of an imported policy knows of its training."""
+    card = facts(policy)
+    unknown = f"unknown (imported from {policy.training['imported']})"
+    return [group for group, name in TRAINED_IN.items() if card[name] != unknown]
+
+
+@pytest.mark.parametrize("given", [(), ("reward",), ("scenario", "reward", "engine")])
+def test_what_a_model_was_trained_for_is_not_made_up(given: tuple[str, ...], tmp_path: Path) -> None:
+    torch.save(CleanRlPpo().state_dict(), tmp_path / "x.pt")
+    observed = {group: CONFIG[group] for group in ("observation", "action", "env")}
+    config = {**observed, **{group: OWN[group] for group in given}}
+    agent = import_model(tmp_path / "x.pt", config)
+    agent.save(tmp_path / "agent")
+    policy = read_policy(tmp_path / "agent")
+    assert known(policy) == list(given)
+    assert agent.spec.distribution == Distribution.of(config.get("scenario", "default"))
+    write_c_header(policy, tmp_path / "mine.h")
+    write_onnx(policy, tmp_path / "mine.onnx")
+    metadata = {entry.key: entry.value for entry in onnx.load(tmp_path / "mine.onnx").metadata_props}
+    for text in ((tmp_path / "mine.h").read_text(), metadata["card"]):
+        assert text.count("unknown (imported from CleanRL)") == 3 - len(given)
+        for group, value in (("reward", "utilisation 2"), ("engine", "ns3"), ("scenario", "SHA-256 ")):
+            assert (re.search(f'{TRAINED_IN[group]}"?: "?{value}', text) is not None) == (group in given)
+    # An import of what was exported knows no more, whatever the file says of it.
+    assert known(import_model(tmp_path / "mine.onnx", {}).stored) == []
+
+
+@pytest.mark.usefixtures("in_new_folder")
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ([], []),
+        (["action.pacing_gain=[1,1.5]"], []),
+        (["engine=native"], ["engine"]),
+        (["reward.terms.delay=0.5", "scenario=train"], ["scenario", "reward"]),
+        (["scenario=duel"], ["scenario"]),
+    ],
+)
+def test_what_a_command_names_is_given(
+    settings: list[str], expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretend_to_read(monkeypatch, 1, "model.zip")
+    assert main(["import", "model.zip", "mine", *settings]) == 0, capsys.readouterr().err
+    assert known(read_policy("mine")) == expected
+
+
+@pytest.mark.parametrize("given", [None, "reward", 3, {"reward": True}])
+def test_an_agent_that_was_imported_earlier_loads_and_knows_nothing(given: Any, tmp_path: Path) -> None:
+    """Its agent.json has a scenario, a reward and an engine, and no list of what was given; or a damaged one."""
+    agent = make_agent()
+    training = {"algorithm": "ppo", "imported": "Stable-Baselines3 2.7.0", "sha256": "ab"}
+    agent.training = training if given is None else {**training, GIVEN: given}
+    agent.save(tmp_path / "old")
+    assert known(load_agent(tmp_path / "old").stored) == []
+    assert known(read_policy(tmp_path / "old")) == []
+    run_as_stored(tmp_path / "old")
+    agent.training = {"algorithm": "ppo"}  # of `bbrgym train`
+    assert facts(agent.stored)["engine in training"] == "native"
+
+
+def run_as_stored(folder: Path) -> None:
+    scenario = Scenario(rate_mbps=10, duration_s=1, flows=(Flow("policy", rtt_ms=20, policy=str(folder)),))
+    assert simulate(scenario, "native", seed=1).rows["throughput_mbps"].max() > 0
+
+
+def is_import(words: list[str]) -> bool:
+    return words[0] == "import" and words[1:2] != ["MODEL"]
+
+
+EXAMPLES = {" ".join(words): words for _, words in commands() if is_import(words)}
+SETTINGS = [entry.split(" ")[0] for entry in COMMANDS["import"].settings]
+
+
+@pytest.mark.usefixtures("in_new_folder")
+@pytest.mark.parametrize(
+    "words", [*EXAMPLES.values(), ["import", "model.zip", "mine", *(one for one in SETTINGS if "…" not in one)]]
+)
+def test_the_examples_of_the_pages_and_of_the_help_import(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a model of the size that they say."""
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    pretend_to_read(monkeypatch, int(given.get("observation.history", "1")), words[1])
+    assert main(words) == 0, capsys.readouterr().err
+    stored = read_policy(next(word for word in words[2:] if "=" not in word))
+    for key, value in given.items():
+        group, _, name = key.partition(".")
+        if group in ("observation", "action", "env"):
+            assert stored.spec[group][name] == (value if value.isalpha() else json.loads(value))
+
+
+def pretend_to_read(monkeypatch: pytest.MonkeyPatch, history: int, model: str) -> None:
+    """Have a model of the default features of some steps, and statistics of one step."""
+    features = len(Observation().features)
+    network = Network(((np.zeros((2, features * history), np.float32), np.zeros(2, np.float32)),))
+    monkeypatch.setattr(importers, "_read", lambda _: ForeignModel(network, "another library"))
+    Path(model).parent.mkdir(parents=True, exist_ok=True)
+    Path(model).write_bytes(b"")
+    np.savez("statistics.npz", mean=np.zeros(features), var=np.full(features, 1e6))
+
+
+@pytest.mark.usefixtures("in_new_folder")
+def test_the_example_in_python_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "import.md").read_text()
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "import_model" in block)
+    pretend_to_read(monkeypatch, 3, "model.zip")
+    exec(code, {})
+    (example,) = (words for words in EXAMPLES.values() if "observation.history=3" in words and words[1] == "model.zip")
+    pretend_to_read(monkeypatch, 3, "model.zip")
+    assert main([*example[:2], "same", *example[3:]]) == 0
+    assert read_policy("agents/mine").spec == read_policy("same").spec
 
 
 @pytest.mark.usefixtures("in_new_folder")
