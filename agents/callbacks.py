@@ -55,6 +55,11 @@ class Learner(Restorable, Protocol):
         return None
 
     @property
+    def update_steps(self) -> int | None:
+        """The decisions of an update, after which it can be evaluated and saved; None if updates differ in them."""
+        return None
+
+    @property
     def has_learned(self) -> bool:
         """Whether the policy differs from the one at the start."""
         ...
@@ -111,6 +116,12 @@ PROCESSOR: Final = "time/processor"
 """Metric of an evaluation: the processor time that the training has taken so far, in s, also before it was resumed."""
 
 
+def logged_processor_s(directory: Path) -> float:
+    """Return the processor time that a training had taken when it logged that for the last time, in s."""
+    times_s = [line["metrics"][PROCESSOR] for line in read_metrics(directory) if PROCESSOR in line["metrics"]]
+    return times_s[-1] if times_s else 0.0
+
+
 def processor_s() -> float:
     """Return the processor time of all threads of this process, and of its processes that have ended, in s."""
     ended = os.times()
@@ -140,6 +151,10 @@ class Callbacks:
         yardsticks: logged with each evaluation, so that they are lines beside it.
         curriculum: updated when it is due, before a rollout; None for none.
         earlier_steps: of the policy with which the training begins: what it has learned from; None if it is unknown.
+        earlier_s: processor time that the training took before it was resumed, in s.
+
+    Attributes:
+        score: the metric of the evaluations by which the best agent is chosen.
     """
 
     def __init__(
@@ -155,7 +170,9 @@ class Callbacks:
         yardsticks: Sequence[Yardstick] = (),
         curriculum: Curriculum | None = None,
         earlier_steps: int | None = 0,
+        earlier_s: float = 0.0,
     ) -> None:
+        self.score = "eval/reward"
         self.tracker = tracker
         self.state = state
         self.seed = seed
@@ -168,9 +185,9 @@ class Callbacks:
         self._earlier = {} if earlier_steps == 0 else {"earlier_steps": earlier_steps}
         self._made_with = {name: value for name, value in source_tags().items() if name != "host"}
         self._episodes = Episodes(spec, min(training.n_envs, training.eval_episodes), is_healing=True)
-        before_s = [line["metrics"][PROCESSOR] for line in read_metrics(directory) if PROCESSOR in line["metrics"]]
-        self._processor_from_s = processor_s() - (before_s[-1] if before_s else 0.0)
+        self._processor_from_s = processor_s() - earlier_s
         self._saved_at = 0
+        self._has_begun = False
         self._total_steps = training.total_steps
         minutes = training.max_minutes
         self._deadline_s = math.inf if minutes is None else time.monotonic() + 60 * minutes
@@ -192,8 +209,11 @@ class Callbacks:
         self._episodes.close()
 
     def on_training_start(self, learner: Learner) -> None:
-        """Show progress."""
+        """Show progress, and say if the learner cannot evaluate or save as often as it was asked to."""
         self._saved_at = learner.steps
+        if not self._has_begun:  # otherwise it begins again after an engine failed
+            self._has_begun = True
+            self._say_what_comes_late(learner)
         (self._directory / STOP).unlink(missing_ok=True)
         if learner.most_steps is not None:
             self._total_steps = min(self._total_steps, learner.most_steps)
@@ -208,8 +228,21 @@ class Callbacks:
             self._break(learner, self._curriculum)
         if steps - self._saved_at >= self._training.checkpoint_every:
             self._saved_at = steps
-            save_checkpoint(learner, self._directory, self.state)
+            self.save(learner)
             learner.restart(self.seed, self.state)
+
+    def save(self, learner: Learner) -> None:
+        """Save a checkpoint."""
+        self.state.logged_bytes = self.tracker.logged_bytes
+        save_checkpoint(learner, self._directory, self.state)
+
+    def _say_what_comes_late(self, learner: Learner) -> None:
+        made = learner.update_steps or 0
+        asked = {"evaluations": self._training.eval_every, "checkpoints": self._training.checkpoint_every}
+        if late := [what for what, every in asked.items() if every < made]:
+            self._console.print(
+                f"{' and '.join(late)} come after whole updates of {made:,} decisions", highlight=False, soft_wrap=True
+            )
 
     def on_step(self, steps: int) -> bool:
         """Return whether there is time for more, after so many steps, and nobody has asked the training to stop."""
@@ -307,6 +340,7 @@ class Callbacks:
         if reward is None:
             return agent
         name, score = next(iter((objective or {"reward per step": reward}).items()))
+        self.score = f"eval/{name}" if objective else "eval/reward"
         best = self.state.best_score
         is_best = learner.has_learned and math.isfinite(score) and (best is None or score > best)
         if is_best:

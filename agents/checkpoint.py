@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from bbrgym.agents.checkpoint_names import checkpoint_folder, saved_steps
+from bbrgym.checks import check_integer
 from bbrgym.files import DAMAGES, damage, read_object
 from bbrgym.interruption import deferring_signals
 
@@ -54,12 +55,14 @@ class TrainingState:
         evaluated_at: steps at the last evaluation; None before the first.
         engine_failures: how often an engine failed.
         curriculum: the state of its curriculum (`bbrgym.agents.curriculum`); None without one.
+        logged_bytes: the size of its metrics.jsonl; None in checkpoints of older versions.
     """
 
     best_score: float | None = None
     evaluated_at: int | None = None
     engine_failures: int = 0
     curriculum: dict[str, Any] | None = None
+    logged_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.curriculum, dict | None):
@@ -69,6 +72,7 @@ class TrainingState:
                 continue
             if not isinstance(value, int | float | None) or (value is None and name == "engine_failures"):
                 raise ValueError(f"{name} of a training's state must be a number, got {value!r}")
+        check_integer("logged_bytes of a training's state", self.logged_bytes, at_least=0, or_none=True)
 
 
 @deferring_signals()  # an exception inside torch's C++ writer would abort the process

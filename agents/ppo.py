@@ -93,6 +93,11 @@ class PPO(Learner):
         self._iterations = 0
 
     @property
+    def update_steps(self) -> int:
+        """See `Learner`."""
+        return self._config.n_steps * self._flows
+
+    @property
     def has_learned(self) -> bool:
         """Whether there was an update."""
         return self._iterations > 0

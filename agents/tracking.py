@@ -120,8 +120,10 @@ class Tracker:
             tags: more about the run.
             parent: `run_id` of the run that this one belongs to; None takes that of `config`.
             config: where to track.
-            resume: continue the run in the folder, if there is one; in MLflow its parameters stay as they were. Else a
-                run in the folder whose process was killed, and the runs that belong to it, are KILLED in MLflow.
+            resume: continue the run in the folder, if there is one; in MLflow its parameters stay as they were. A store
+                that does not have it, as another one or a new one, gets a run with another id, which run.json then
+                has, too; what was logged before is in the folder alone. Without `resume` a run in the folder whose
+                process was killed, and the runs that belong to it, are KILLED in MLflow.
 
         Raises:
             ValueError: a bad configuration.
@@ -151,8 +153,10 @@ class Tracker:
             "in_store": False,
         }
         if before is not None:
-            kept = ("run_id", "experiment", "run_name", "parent", "started", "in_store")
+            kept = ("run_id", "experiment", "run_name", "started", "in_store")
             record |= {key: before[key] for key in kept}
+            if record["parent"] is None:
+                record["parent"] = before["parent"]
         store = _open_store(config, record)
         try:
             tracker = cls(directory, record, store)
@@ -167,6 +171,11 @@ class Tracker:
     def run_id(self) -> str:
         """Identifies the run: MLflow's id, or an own one without MLflow."""
         return str(self._record["run_id"])
+
+    @property
+    def logged_bytes(self) -> int:
+        """The size of metrics.jsonl, by which `forget_metrics` knows what was logged until now."""
+        return (self.directory / "metrics.jsonl").stat().st_size
 
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         """Log values at a step. A value that is not finite is null in the log, and left out in MLflow."""
@@ -282,6 +291,33 @@ def read_metrics(directory: Path) -> list[dict[str, Any]]:
         except (ValueError, TypeError, KeyError, AttributeError):
             continue  # cut off by a kill
     return lines
+
+
+def forget_metrics(directory: Path, logged_bytes: int | None, steps: int) -> None:
+    """Drop from a run's metrics.jsonl what was logged after a moment to which the run goes back, in one atomic move.
+
+    Args:
+        directory: the run's folder, which no tracker has open.
+        logged_bytes: `Tracker.logged_bytes` at that moment; None if it is unknown: then the lines of later steps
+            are dropped.
+        steps: the steps at that moment.
+    """
+    path = directory / "metrics.jsonl"
+    content = path.read_bytes() if path.is_file() else b""
+    if logged_bytes is None:
+        kept = b"".join(line for line in content.splitlines(keepends=True) if _is_until(line, steps))
+    else:
+        kept = content[:logged_bytes]
+    if kept != content:
+        replace_file(path, lambda to: to.write_bytes(kept))
+
+
+def _is_until(line: bytes, steps: int) -> bool:
+    """Return whether a line of metrics.jsonl is of one of the first steps."""
+    try:
+        return bool(json.loads(line)["step"] <= steps)
+    except (ValueError, TypeError, KeyError):
+        return False  # cut off by a kill
 
 
 def read_run(directory: Path) -> dict[str, Any] | None:

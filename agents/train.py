@@ -87,7 +87,7 @@ def train(
         best/, final/           the agent of the best evaluation since learning began, and the last one (`load_agent`)
         checkpoints/            the last two checkpoints, for `resume`
         metrics.jsonl, run.json the log (`bbrgym.agents.tracking`)
-        training_curve.png      reward over steps, beside the yardsticks if there is a `measure`
+        training_curve.png      the score of `best` and the reward over steps, with yardsticks if there is a `measure`
         training_scenarios.json, evaluation_scenarios.json  the training distribution, and the evaluation episodes
 
     When an engine fails, a warning is logged, its episode is truncated, and training continues with a new one, up to
@@ -95,8 +95,9 @@ def train(
 
     At every checkpoint all random generators are seeded again from the seed and the number of steps, and new episodes
     begin. So a training that was killed or interrupted and resumed logs exactly the same metrics, and ends with the
-    same weights, as one that ran through: it continues from its last checkpoint. If the folder has a training with
-    the same configuration that ended before its first checkpoint, that one starts again.
+    same weights, as one that ran through: it continues from its last checkpoint, and what was logged after that leaves
+    metrics.jsonl. If the folder has a training with the same configuration that ended before its first checkpoint, that
+    one starts again; one with another configuration is replaced. Both begin with an empty metrics.jsonl.
 
     Args:
         config: plain types, with the keys of `EpisodeSpec.from_config` and `agent`, `train`, `curriculum`, `tracking`,

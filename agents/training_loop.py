@@ -12,12 +12,12 @@ from typing import Any
 from filelock import FileLock, Timeout
 from rich.console import Console
 
-from bbrgym.agents.callbacks import Callbacks, Learner, evaluation_draws
-from bbrgym.agents.checkpoint import TrainingState, remove_partial, restore_latest, save_checkpoint
+from bbrgym.agents.callbacks import Callbacks, Learner, evaluation_draws, logged_processor_s
+from bbrgym.agents.checkpoint import TrainingState, remove_partial, restore_latest
 from bbrgym.agents.config import EXPERIMENT, CurriculumConfig, DistilConfig, PPOConfig, SearchConfig, TrainConfig
 from bbrgym.agents.curriculum import Breaks, Curriculum
 from bbrgym.agents.provenance import run_name
-from bbrgym.agents.tracking import Tracker, read_metrics, read_run
+from bbrgym.agents.tracking import Tracker, forget_metrics, read_run
 from bbrgym.agents.yardsticks import Measure, Yardstick
 from bbrgym.baselines.policy_file import FOLDERS, decisions_of, read_policy
 from bbrgym.checks import read_record
@@ -93,7 +93,7 @@ def run_training(
     curriculum = _make_curriculum(config, spec, breaks)
     learned = spec if curriculum is None else curriculum.on(spec)
     with closing(make_learner(config, learned, training)) as learner, _lock(directory):
-        state = (restore_latest(learner, directory) if is_resumed else None) or TrainingState()
+        state = (restore_latest(learner, directory) if is_resumed else None) or TrainingState(logged_bytes=0)
         if curriculum is not None and state.curriculum is not None:
             curriculum.restore(state.curriculum)
         record = read_run(directory)
@@ -105,6 +105,8 @@ def run_training(
                 f"train.total_steps must be > {learner.steps}, the steps that '{directory}' already has, "
                 f"got {training.total_steps}"
             )
+        earlier_s = logged_processor_s(directory) if is_resumed else 0.0
+        forget_metrics(directory, state.logged_bytes, learner.steps)
         with (
             Tracker.start(
                 directory,
@@ -131,6 +133,7 @@ def run_training(
                         yardsticks=yardsticks,
                         curriculum=curriculum,
                         earlier_steps=0 if tunes is None else decisions_of(read_policy(tunes).training),
+                        earlier_s=earlier_s,
                     )
                 )
             )
@@ -150,10 +153,10 @@ def run_training(
                             "train.engine_failures=…`."
                         ) from failed
             except EngineError:  # after an interrupt there may be half an update, which no checkpoint must have
-                save_checkpoint(learner, directory, state)
+                callbacks.save(learner)
                 raise
-            save_checkpoint(learner, directory, state)
-            _draw_curve(directory, tracker, yardsticks)
+            callbacks.save(learner)
+            _draw_curve(directory, tracker, callbacks.score, yardsticks)
             saved = [directory / folder for folder in FOLDERS if (directory / folder).is_dir()]
             for folder in saved:
                 tracker.log_artifact(folder, folder.name)
@@ -233,46 +236,11 @@ def _lock(directory: Path) -> Iterator[None]:
         lock.release()
 
 
-def _draw_curve(directory: Path, tracker: Tracker, yardsticks: Sequence[Yardstick]) -> None:
+def _draw_curve(directory: Path, tracker: Tracker, score: str, yardsticks: Sequence[Yardstick]) -> None:
     try:
         with optional("the training curve"):
-            from matplotlib.figure import Figure
+            from bbrgym.agents.training_curve import draw_training_curve
     except ModuleNotFoundError as error:
         LOGGER.warning("%s", error)
         return
-    # Steps that were repeated after a kill count once, by the later line, which led to the result.
-    learned: dict[int, float] = {}
-    evaluated: dict[int, float] = {}
-    fitness: dict[int, float] = {}
-    unit = ""
-    for line in read_metrics(directory):
-        metrics = line["metrics"]
-        if "rollout/reward" in metrics:
-            learned[line["step"]] = metrics["rollout/reward"]
-        if "eval/reward" in metrics:
-            evaluated[line["step"]] = metrics["eval/reward"]
-        for name in ("search/fitness_mean", "distil/regret"):
-            if name in metrics:
-                fitness[line["step"]] = metrics[name]
-                unit = name.partition("/")[2].partition("_")[0]
-    figure = Figure(figsize=(7, 4.6), layout="constrained")
-    axes = figure.subplots()
-    lines = [
-        (axes, learned, "-", "#0072b2", "training, exploring"),
-        (axes, evaluated, "o-", "#d55e00", "evaluation"),
-    ]
-    if fitness:  # in a unit of its own
-        label = "fitness, mean of the candidates" if unit == "fitness" else f"{unit} in training"
-        lines[0] = axes.twinx(), fitness, "-", "#0072b2", label
-        lines[0][0].set_ylabel(unit)
-    drawn = []
-    for of_line, points, style, color, label in lines:
-        drawn += of_line.plot(
-            sorted(points), [points[step] for step in sorted(points)], style, color=color, label=label
-        )
-    for each, dashes in zip(yardsticks, ((6, 2), (3, 2), (1, 1.5)), strict=False):
-        drawn.append(axes.axhline(each.reward, color="#444444", linewidth=1.1, dashes=dashes, label=each.text))
-    axes.set(xlabel="steps (decisions of all flows)", ylabel="mean reward per step", title=directory.name)
-    axes.grid(alpha=0.3)
-    figure.legend(handles=drawn, loc="outside lower center", ncols=2, frameon=False)
-    tracker.log_figure(figure, "training_curve.png")
+    tracker.log_figure(draw_training_curve(directory, score, yardsticks), "training_curve.png")

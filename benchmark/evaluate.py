@@ -57,8 +57,8 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
         console: where the table is shown; None is standard output.
 
     Returns:
-        One row per seed and flow: `seed`, `reward` (mean per step of an agent's flow, NaN for others), and the
-        columns of `bbrgym.benchmark.metrics.measure`.
+        One row per seed and flow that takes part: `seed`, `reward` (mean per step of an agent's flow, NaN for others),
+        and the columns of `bbrgym.benchmark.metrics.measure`.
 
     Raises:
         ValueError: the configuration is not valid.
@@ -93,7 +93,8 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
                 )
                 hashes.add(trace.hash)
                 rewards = episode_rewards(agent, trace)
-                measured = measure(trace, after_s=warmup * scenario.duration_s)
+                every = measure(trace, after_s=warmup * scenario.duration_s)
+                measured = [row for row in every if not scenario.flows[row["flow"]].is_absent]
                 rows += [{"seed": seed, "reward": rewards[row["flow"]], **row} for row in measured]
                 save_trace(trace, directory / "traces" / f"seed_{seed}.parquet")
                 if seed == seeds[0]:
@@ -121,12 +122,15 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
             tracker.log_table(results, "results_table.json")
     finally:
         engine.close()
+    console.print(_scenario_text(config, spec), highlight=False)
     _print_table(results, console)
     notes = []
     if spec.agents > 1:
+        of_runs = [[one.flows[flow] for flow in one.agent_flows] for one in scenarios.values()]
+        driven = sorted({sum(not flow.is_absent for flow in flows) for flows in of_runs})
         notes.append(
-            f"The agent drives {spec.agents} flows. With other_agents=bbr it drives the first one beside BBR, as in "
-            "Gymnasium's environments."
+            f"The agent drives {' or '.join(map(str, driven))} flows. With other_agents=bbr it drives the first one "
+            "beside BBR, as in Gymnasium's environments."
         )
     if len(seeds) > len(hashes) == 1:
         notes.append(f"All {len(seeds)} seeds give identical rows: nothing in this scenario is random.")
@@ -163,7 +167,8 @@ def mean_of_episodes(results: pd.DataFrame) -> dict[str, float]:
     of_runs = results.drop_duplicates("seed")
     columns = ["link_utilisation", "link_jain", "link_queue_mean_ms", *(name for name in COMPLETION if name in of_runs)]
     means = of_runs[columns].mean().to_dict()
-    return {"reward": results["reward"].mean()} | {str(name).removeprefix("link_"): means[name] for name in columns}
+    reward = results.groupby("seed")["reward"].mean().mean()
+    return {"reward": reward} | {str(name).removeprefix("link_"): means[name] for name in columns}
 
 
 def episode_rewards(agent: Agent, trace: Trace) -> list[float]:
@@ -205,6 +210,15 @@ _OF_FLOWS: Final = {
 
 def _has_value(row: Mapping[str, Any], name: str) -> bool:
     return not np.isnan(row.get(name, np.nan))
+
+
+def _scenario_text(config: Mapping[str, Any], spec: EpisodeSpec) -> str:
+    """Return in words what was simulated: the scenario, or the name of the distribution that seeds draw from."""
+    name = (config.get("composition") or {}).get("choices", {}).get("scenario")
+    scenario = "Scenario" if name is None else f"Scenario {name}"
+    if spec.distribution.is_drawn:
+        return f"{scenario} in {spec.engine}: each seed draws its own (evaluation_scenarios.json has them)"
+    return f"{scenario} in {spec.engine}: {spec.distribution.example.describe()}"
 
 
 def _print_table(results: pd.DataFrame, console: Console) -> None:

@@ -102,13 +102,14 @@ def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
 
 
 def logged(directory: Path) -> dict[tuple[int, str], float]:
-    """Return all logged values but times, by step and name. Of those that were logged again after a kill, the last."""
-    return {
-        (line["step"], name): value
-        for line in read_metrics(directory)
-        for name, value in line["metrics"].items()
-        if name not in ("time/fps", "time/time_elapsed", "time/processor")
-    }
+    """Return all logged values but times, by step and name; none of them is logged twice, also after a kill."""
+    found: dict[tuple[int, str], float] = {}
+    for line in read_metrics(directory):
+        for name, value in line["metrics"].items():
+            if name not in ("time/fps", "time/time_elapsed", "time/processor"):
+                assert (line["step"], name) not in found, f"{name} at step {line['step']} is logged twice"
+                found[line["step"], name] = value
+    return found
 
 
 class Killed(BaseException):

@@ -252,12 +252,28 @@ def _unknown_key(key: str, root: DictConfig, config_name: str, arguments: Sequen
         wanted = _similar(root, parts)
         if not wanted and not place and (close := close_name(part, known)):
             wanted = [close]
+        has_all = _has_all_keys(place, root) or (not place and config_name == "evaluate")  # the rest is the agent's
+        adding = "" if wanted or has_all else f"; to add a key that is not in its file: +{argument}"
+        wanted = wanted or [".".join([*parts[:index], name]) for name in _named_in_short(part, known)]
         hint = f" (did you mean {' or '.join(wanted)}?)" if wanted else ""
-        is_fixed = not place and config_name == "evaluate"  # the rest is the agent's
-        adding = "" if wanted or is_fixed else f"; to add a key that is not in its file: +{argument}"
         where = f" in {place}" if place else ""
         return f"unknown key {part!r}{where}{hint}; known: {', '.join(dict.fromkeys(known)) or 'none'}{adding}"
     return _replacing(key, arguments)
+
+
+def _has_all_keys(place: str, root: DictConfig) -> bool:
+    """Return whether a group's file has every key that the group takes: the arguments of SAC are more than those."""
+    return place in ("train", "curriculum") or (place == "agent" and root.agent.get("algorithm") != "sac")
+
+
+def _named_in_short(short: str, known: Sequence[str]) -> list[str]:
+    """Return up to three names with these initials, as `learning_rate` has lr, or with this word in them."""
+    found = []
+    for name in known:
+        words = name.casefold().split("_")
+        if short.casefold() in ("".join(word[:1] for word in words), *words):
+            found.append(name)
+    return found[:3]
 
 
 def _argument(key: str, arguments: Sequence[str]) -> str:

@@ -325,7 +325,9 @@ def test_train_resume_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
 
     arguments = ["agent_path=" + str(run), "engine.name=fake", "scenario.duration_s=2", "tracking=none", "seeds=[4]"]
     assert main(["evaluate", *arguments]) == 0
-    assert "Mean of 1 episodes" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "Scenario default in fake: 12 Mbit/s, " in shown
+    assert "Mean of 1 episodes" in shown
     assert main(["evaluate", *arguments, "--json", "output_dir=again"]) == 0
     printed = capsys.readouterr()
     assert "Mean of 1 episodes" in printed.err

@@ -1,5 +1,6 @@
 """Overrides: printed ones can be pasted, and the error about a mistaken one says what was meant."""
 
+import dataclasses
 import shlex
 from collections.abc import Iterator
 
@@ -8,6 +9,7 @@ from hydra import compose, initialize_config_module
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
+from bbrgym.agents.config import CurriculumConfig, DistilConfig, PPOConfig, SearchConfig, TrainConfig
 from bbrgym.conf import defaults
 from bbrgym.envs.named import named_scenario
 from bbrgym.overrides import command, explaining, read_environment, read_values, store_papers
@@ -80,6 +82,8 @@ def test_a_mistaken_key_or_choice_is_answered_with_the_right_one() -> None:
         "experiment=paper/acw-jian": "unknown experiment 'paper/acw-jian' (did you mean 'paper/acw-jain'?)",
         "hydra/luncher=local": "unknown group 'hydra/luncher' (did you mean 'hydra/launcher'?)",
         "agent.quality=1": "unknown key 'quality' in agent; known: algorithm, ",
+        "agent.lr=1": "unknown key 'lr' in agent (did you mean agent.learning_rate?); known: algorithm, ",
+        "agent.size=1": "unknown key 'size' in agent (did you mean agent.batch_size?); known: algorithm, ",
         "agent=PPO": "unknown agent 'PPO' (did you mean 'ppo'?)",
         "scenario=Parking-Lot": "unknown scenario 'Parking-Lot' (did you mean 'parking_lot'?)",
         "experiment=RTT-FAIRNESS": "unknown experiment 'RTT-FAIRNESS' (did you mean 'rtt_fairness'?)",
@@ -88,7 +92,9 @@ def test_a_mistaken_key_or_choice_is_answered_with_the_right_one() -> None:
         "Experiment=demo": "unknown key 'Experiment' (did you mean experiment?)",
     }.items():
         assert explained(single, override).startswith(start)
-    assert explained(single, "agent.quality=1").endswith("; to add a key that is not in its file: +agent.quality=1")
+    adding = "; to add a key that is not in its file: +"
+    assert explained(single, "agent=sac", "agent.quality=1").endswith(f"{adding}agent.quality=1")
+    assert "(did you mean agent.learning_rate?)" in explained(single, "agent=sac", "agent.lr=1")
     known = explained("agent_pth=x", name="evaluate").partition("known: ")[2].split(", ")
     assert {"agent_path", "scenario", "engine"} <= set(known)
     assert "agent" not in known
@@ -96,6 +102,23 @@ def test_a_mistaken_key_or_choice_is_answered_with_the_right_one() -> None:
     papers = explained("scenario=paper/acx")
     assert "(did you mean 'paper/acw'?)" in papers
     assert "fields" not in papers
+
+
+@pytest.mark.usefixtures("_composing")
+@pytest.mark.parametrize(
+    ("group", "choice", "kind"),
+    [
+        ("agent", "ppo", PPOConfig),
+        ("agent", "cma", SearchConfig),
+        ("agent", "distil", DistilConfig),
+        ("train", "default", TrainConfig),
+        ("curriculum", "break", CurriculumConfig),
+    ],
+)
+def test_a_key_cannot_be_added_where_the_file_has_all_of_them(group: str, choice: str, kind: type) -> None:
+    given = ("scenario=single", f"{group}={choice}")
+    assert "+" not in explained(*given, f"{group}.nothing=1")
+    assert set(compose("config", list(given))[group]) == {field.name for field in dataclasses.fields(kind)}
 
 
 @pytest.mark.usefixtures("_composing")

@@ -36,7 +36,7 @@ from bbrgym.agents.callbacks import EVALUATION_SEED
 from bbrgym.agents.mlflow_store import LONGEST_NAME, store_name, store_uri, ui_page
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.provenance import run_name
-from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics, read_run
+from bbrgym.agents.tracking import Tracker, TrackingConfig, forget_metrics, read_metrics, read_run
 from bbrgym.agents.train import train
 from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.benchmark.run import run_benchmark
@@ -462,6 +462,85 @@ def test_a_resumed_run_is_one_run(root: Path) -> None:
     assert [line["step"] for line in read_metrics(first.directory)] == [1, 2]
     assert client(root).get_run(first.run_id).info.status == "FINISHED"
     assert [m.value for m in client(root).get_metric_history(first.run_id, "x")] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("is_size_known", [True, False])
+def test_a_run_forgets_what_followed_the_moment_to_which_it_goes_back(tmp_path: Path, is_size_known: bool) -> None:
+    forget_metrics(tmp_path, 0, 0)
+    assert not (tmp_path / "metrics.jsonl").exists()
+    with Tracker.start(tmp_path, "train", "x", {}) as before:
+        before.log_metrics({"x": 1.0}, 1)
+    # Under another id, as in another store: it is the same run.
+    with Tracker.start(tmp_path, "train", "x", {}) as tracker:
+        tracker.log_metrics({"x": 2.0}, 2)
+        logged_bytes = tracker.logged_bytes
+        tracker.log_metrics({"y": 2.0}, 2)
+        tracker.log_metrics({"x": 3.0}, 3)
+    assert tracker.run_id != before.run_id
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"run_id": "cut off in the mid')
+    forget_metrics(tmp_path, logged_bytes if is_size_known else None, 2)
+    kept = [(line["step"], list(line["metrics"])) for line in read_metrics(tmp_path)]
+    # Without the size nothing tells what was logged in this step before and after.
+    assert kept == [(1, ["x"]), (2, ["x"])] + ([] if is_size_known else [(2, ["y"])])
+    assert (tmp_path / "metrics.jsonl").read_bytes().endswith(b"\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "run.json"]
+
+
+@pytest.fixture
+def elsewhere(root: Path, mlflow_database: Path) -> Path:
+    """Another root, whose store has no runs, as that of another machine or one whose database was deleted."""
+    other = root / "elsewhere"
+    (other / "runs").mkdir(parents=True)
+    shutil.copy(mlflow_database, other / "runs")
+    return other
+
+
+def ended(root: Path, was_killed: bool) -> Tracker:
+    """Make a run that has ended, or whose record says that its process was killed."""
+    with start(root, parent="a" * 32) as tracker:
+        tracker.log_metrics({"x": 1.0}, 1)
+    if was_killed:
+        write_json(tracker.directory / "run.json", run_of(tracker.directory) | {"status": "RUNNING"})
+    return tracker
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_a_run_that_is_resumed_where_the_store_lacks_it_is_tracked_there(
+    root: Path, elsewhere: Path, was_killed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = ended(root, was_killed)
+    config = {"backend": "mlflow", "root": str(elsewhere)}
+    ids = []
+    with caplog.at_level(logging.WARNING, logger="bbrgym"):
+        for step, parent in ((2, "b" * 32), (3, None)):
+            with Tracker.start(
+                first.directory, "tests", "run", {"seed": 7}, parent=parent, config=config, resume=True
+            ) as tracker:
+                tracker.log_metrics({"x": float(step)}, step)
+            record = run_of(first.directory)
+            assert (record["run_id"], record["in_store"]) == (tracker.run_id, True)
+            ids.append(tracker.run_id)
+    assert not warnings(caplog)
+    assert ids[0] == ids[1] != first.run_id
+    assert statuses(elsewhere) == [("run", "FINISHED")]
+    run = client(elsewhere).get_run(ids[0])
+    assert (run.data.params, run.data.tags["mlflow.parentRunId"]) == ({"seed": "7"}, "b" * 32)
+    assert record["parent"] == "b" * 32
+    assert [m.step for m in client(elsewhere).get_metric_history(ids[0], "x")] == [2, 3]
+    assert [line["step"] for line in read_metrics(first.directory)] == [1, 2, 3]
+    assert client(root).get_run(first.run_id).data.metrics == {"x": 1.0}
+
+
+def test_a_run_that_was_killed_in_another_store_is_left_alone(
+    root: Path, elsewhere: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = ended(root, was_killed=True)
+    with caplog.at_level(logging.WARNING, logger="bbrgym"):
+        config = {"backend": "mlflow", "root": str(elsewhere)}
+        Tracker.start(first.directory, "tests", "next", {}, config=config).finish()
+    assert not warnings(caplog)
+    assert statuses(elsewhere) == [("next", "FINISHED")]
 
 
 def corrupt(root: Path) -> None:

@@ -50,7 +50,9 @@ from bbrgym.agents.policy import load_agent
 from bbrgym.agents.sac import export_agent, make_model
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.agents.train import resume, train
-from bbrgym.benchmark.evaluate import evaluate, read_evaluation
+from bbrgym.agents.training_curve import draw_training_curve
+from bbrgym.agents.yardsticks import Yardstick
+from bbrgym.benchmark.evaluate import evaluate, mean_of_episodes, read_evaluation
 from bbrgym.envs import environment_ids
 from bbrgym.envs.episode_spec import EpisodeSpec
 from bbrgym.envs.named import named_scenario
@@ -125,6 +127,102 @@ def test_a_killed_and_resumed_run_logs_the_same_and_ends_with_the_same_weights(
     assert logged(through) == logged(stopped)
     assert same(weights(through), weights(stopped))
     assert load_agent(through).content_hash == load_agent(stopped).content_hash
+
+
+def lines(directory: Path) -> list[tuple[int, dict[str, float]]]:
+    """Return the lines of a log in their order, without times."""
+    return [
+        (line["step"], {name: value for name, value in line["metrics"].items() if not name.startswith("time/")})
+        for line in read_metrics(directory)
+    ]
+
+
+@pytest.mark.parametrize("checkpoint", ["none", "one", "one of an older version"])
+def test_a_resumed_run_has_no_lines_of_what_was_given_up(tmp_path: Path, checkpoint: str) -> None:
+    through, stopped = tmp_path / "through", tmp_path / "stopped"
+    every = {"checkpoint_every": 10**9 if checkpoint == "none" else 64}
+    learn_until_killed(stopped, every)
+    assert saved_steps(stopped) == ([] if checkpoint == "none" else [64])
+    given_up = read_metrics(stopped)
+    assert given_up[-1]["step"] == 128
+    if checkpoint == "one of an older version":
+        (described,) = stopped.glob("checkpoints/*/checkpoint.json")
+        description = json.loads(described.read_text())
+        del description["state"]["logged_bytes"]
+        described.write_text(json.dumps(description))
+    shorter = {"total_steps": 100}  # fewer than were given up
+    learn(through, every | shorter)
+    resume(stopped, {"train.total_steps": 100}, quiet())
+    assert lines(stopped) == lines(through)
+    # But the time that they took was spent.
+    spent_s = [line["metrics"].get("time/processor") for line in given_up]
+    assert read_metrics(stopped)[-2]["metrics"]["time/processor"] > max(filter(None, spent_s))
+
+
+def test_a_run_has_no_lines_of_one_with_another_configuration_that_it_replaces(tmp_path: Path) -> None:
+    learn_until_killed(tmp_path / "stopped", {"checkpoint_every": 10**9}, seed=7)
+    learn(tmp_path / "stopped", {"total_steps": 64})
+    learn(tmp_path / "through", {"total_steps": 64})
+    assert lines(tmp_path / "stopped") == lines(tmp_path / "through")
+    assert {line["run_id"] for line in read_metrics(tmp_path / "stopped")} == {run_of(tmp_path / "stopped")["run_id"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, ""),
+        ({"eval_every": 63}, "evaluations come after whole updates of 64 decisions"),
+        ({"checkpoint_every": 1}, "checkpoints come after whole updates of 64 decisions"),
+        ({"eval_every": 1, "checkpoint_every": 1}, "evaluations and checkpoints come after whole updates of 64 deci"),
+    ],
+)
+def test_a_training_says_once_what_comes_later_than_it_was_asked(
+    tmp_path: Path, changes: dict[str, int], says: str
+) -> None:
+    console = quiet()
+    train(changed({"total_steps": 128} | changes), tmp_path, console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert text.startswith(says)
+    assert text.count("whole updates") == bool(says)
+
+
+def test_a_training_draws_the_score_by_which_the_best_agent_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    monkeypatch.setattr(training_loop, "_draw_curve", lambda *given: drawn.append(given[2]))
+    learn(tmp_path / "reward", {"total_steps": 64})
+    scores = {"fair_power": 0.5, "fair_power_tail": 0.2}
+    monkeypatch.setattr(ppo.PPO, "objective", lambda _: scores)
+    learn(tmp_path / "power", {"total_steps": 64})
+    assert drawn == ["eval/reward", "eval/fair_power"]
+
+
+@pytest.mark.parametrize(
+    ("score", "in_training", "labels"),
+    [
+        ("eval/reward", "rollout/reward", ["mean reward per step"]),
+        ("eval/fair_power", "search/fitness_mean", ["fair power", "mean reward per step", "fitness of candidates"]),
+        ("eval/reward", "search/fitness_mean", ["mean reward per step", "fitness of candidates"]),
+        ("eval/fair_power", "distil/regret", ["fair power", "mean reward per step", "regret in training"]),
+    ],
+)
+def test_values_that_cannot_be_compared_have_axes_of_their_own(
+    tmp_path: Path, score: str, in_training: str, labels: list[str]
+) -> None:
+    values = {score: 0.5, "eval/reward": -2.0, in_training: 0.25}
+    with Tracker.start(tmp_path, "train", "x", {}) as tracker:
+        for step in (0, 10):
+            tracker.log_metrics(values, step)
+    every = draw_training_curve(tmp_path, score, [Yardstick("bbr", "bbr", -1.0)]).axes
+    assert [axes.get_ylabel() for axes in every] == labels
+    of_name = {"fair power": 0.5, "fitness of candidates": 0.25, "regret in training": 0.25}
+    for axes in every:
+        drawn = set(np.concatenate([line.get_ydata() for line in axes.lines]).tolist())
+        of_reward = {values["eval/reward"], -1.0} | ({0.25} if in_training == "rollout/reward" else set())
+        name = axes.get_ylabel()
+        assert drawn == ({of_name[name]} if name in of_name else of_reward)
 
 
 @pytest.mark.parametrize(
@@ -319,6 +417,7 @@ def test_stored_json_of_another_shape_is_refused_by_name(
     good = {path: path.read_text() for path in (*checkpoints, agent, record)}
     state = json.loads(good[checkpoints[-1]])
     odd_state = json.dumps(state | {"state": state["state"] | {"best_score": "high"}})
+    odd_size = json.dumps(state | {"state": state["state"] | {"logged_bytes": -1.5}})
     odd_training = json.dumps(json.loads(good[agent]) | {"training": []})
     for text in OTHER_JSON:
         record.write_text(text)
@@ -334,7 +433,7 @@ def test_stored_json_of_another_shape_is_refused_by_name(
         agent.write_text(text)
         with pytest.raises(ValueError, match="holds no agent that can be loaded"):
             load_agent(run)
-    for text in (*OTHER_JSON, odd_state):
+    for text in (*OTHER_JSON, odd_state, odd_size):
         caplog.clear()
         for path in checkpoints:
             path.write_text(text)
@@ -661,6 +760,14 @@ def test_an_evaluation_is_the_task_of_the_id(tmp_path: Path) -> None:
             assert spec.distribution == env.unwrapped._episodes.spec.distribution  # type: ignore[attr-defined]
 
 
+def test_each_episode_of_an_evaluation_counts_once() -> None:
+    columns = {"link_utilisation": 0.5, "link_jain": 1.0, "link_queue_mean_ms": 2.0}
+    rows = [
+        {"seed": seed, "reward": reward, **columns} for seed, reward in ((1, -1.0), (2, -2.0), (2, -3.0), (2, -4.0))
+    ]
+    assert mean_of_episodes(pd.DataFrame(rows))["reward"] == -2.0
+
+
 def test_an_evaluation_says_what_the_agent_drives_and_that_nothing_is_random(tmp_path: Path) -> None:
     make_agent().save(tmp_path / "agent")
     flows = [{"algorithm": "agent", "rtt_ms": 20}, {"algorithm": "agent", "rtt_ms": 30}]
@@ -674,12 +781,19 @@ def test_an_evaluation_says_what_the_agent_drives_and_that_nothing_is_random(tmp
         return results["algorithm"].tolist(), console.file.getvalue()
 
     algorithms, text = shown({})
+    assert text.startswith("Scenario in native: 5 Mbit/s, droptail buffer of 1 BDP (19 packets), 1 s; flow 0: 20 ms; ")
     assert algorithms == ["agent"] * 4
     assert "The agent drives 2 flows" in text
     assert "2 seeds give identical rows" in text
     algorithms, text = shown({}, other_agents="cubic")
     assert algorithms == ["agent", "cubic"] * 2
     assert "The agent drives" not in text
+    algorithms, text = shown({}, scenario={"duration_s": 1, "flows": {"choice": [flows[:1], flows]}}, seeds=[1, 2, 3])
+    assert len(algorithms) == 5
+    assert "The agent drives 1 or 2 flows" in text
+    assert text.startswith("Scenario in native: each seed draws its own (")
+    named = {"composition": {"choices": {"scenario": "duel"}}}
+    assert shown({}, **named)[1].startswith("Scenario duel in native: 5 Mbit/s, ")
     assert "identical" not in shown({"jitter_ms": 3})[1]
     assert "identical" not in shown({}, seeds=[1])[1]
 
