@@ -215,9 +215,10 @@ class _Series:
         return max(0.0, longest - off_s)
 
     def swing(self, flow: int, rtt_ms: float) -> float:
-        """Return the median over windows of 20 RTTs of the largest over the smallest sending rate in two RTTs.
+        """Return by which factor the sending rate both rises and falls in 20 RTTs, the median over windows as long.
 
-        1 where the path or the application moves the rate, and for less than two windows.
+        A rate is that of two RTTs. That of a flow which starts, and only rises, and those of others, which only fall
+        then, do not swing. 1 where the path or the application moves the rate, and for less than two windows.
         """
         scenario = self.scenario
         moves = scenario.rate_schedule or any(
@@ -232,5 +233,7 @@ class _Series:
         count = len(sent) // (per_bin * _SWING_BINS)
         if count < 2:
             return 1.0
-        bins = sent[: count * _SWING_BINS * per_bin].reshape(count, _SWING_BINS, per_bin).sum(axis=2)
-        return float(np.median(np.maximum(bins.max(axis=1), 1) / np.maximum(bins.min(axis=1), 1)))
+        bins = np.maximum(sent[: count * _SWING_BINS * per_bin].reshape(count, _SWING_BINS, per_bin).sum(axis=2), 1)
+        rises = (bins / np.minimum.accumulate(bins, axis=1)).max(axis=1)
+        falls = (np.maximum.accumulate(bins, axis=1) / bins).max(axis=1)
+        return float(np.median(np.minimum(rises, falls)))

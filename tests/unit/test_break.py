@@ -114,6 +114,12 @@ def test_a_path_on_which_no_yardstick_does_better_is_no_counterexample():
     assert PROPERTIES["stalled"].judge(LINK, own, {**others, "vegas": {"stalled_s": [0.5]}}, 3.0).is_broken
 
 
+def test_a_slow_start_of_a_flow_is_no_swing():
+    flows = (Flow("newreno", rtt_ms=197), Flow("newreno", rtt_ms=197, start_s=6.0))
+    facts = facts_of(run(Scenario(rate_mbps=100, buffer_bdp=1, duration_s=25, flows=flows), 1, "native"))
+    assert max(facts["swings"]) < 2
+
+
 def test_an_outage_stalls_nobody():
     path = dataclasses.replace(LINK, rate_schedule=((5.0, 0.05), (9.0, 10.0)))
     facts = facts_of(run(path.with_agents_as("bbr"), 1, "native"))
