@@ -401,8 +401,7 @@ class Hunt:
     @property
     def code(self) -> str:
         """The hash of what decides the row, but for the seconds."""
-        parts = (find, judging, run_facts, properties, shrink, space, failures)
-        texts = [inspect.getsource(part) for part in parts] + [space.DEFAULT.read_text(encoding="utf-8")]
+        texts = search_sources()
         engines = ["native"]
         if self.kind == "known":
             engines.append("ns3")
@@ -415,6 +414,12 @@ class Hunt:
             also = repr([self.kind, self.what, DEFECTS[self.what]])
             texts.append((SOURCES / f"{DEFECTS[self.what].source}.c").read_text(encoding="utf-8"))
         return code_hash(*engines, also=json.dumps([also, *texts]))
+
+
+def search_sources() -> list[str]:
+    """Return the code that decides what a search finds, and its box."""
+    parts = (find, judging, run_facts, properties, shrink, space, failures)
+    return [*map(inspect.getsource, parts), space.DEFAULT.read_text(encoding="utf-8")]
 
 
 def jobs() -> list[Hunt]:

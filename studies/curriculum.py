@@ -31,6 +31,7 @@ from bbrgym.benchmark.style import COLOURS, empty_figure, styled
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.scenario import Scenario
 from studies import page
+from studies.breaking import search_sources
 from studies.learned import fair_power
 from studies.study import PROGRAM
 
@@ -77,7 +78,8 @@ class Training:
     def code(self) -> str:
         """The hash of what decides its result."""
         judged = [[scenario.to_dict() for scenario in scenarios(name)] for name in ROLES.values()]
-        return code_hash("native", also=json.dumps([settings(self), judged, BOX, BREAK_SEED, CANDIDATES]))
+        decisive = [settings(self), judged, BOX, BREAK_SEED, CANDIDATES, search_sources()]
+        return code_hash("native", also=json.dumps(decisive))
 
     @property
     def path(self) -> Path:
