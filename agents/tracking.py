@@ -293,7 +293,7 @@ def read_metrics(directory: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def forget_metrics(directory: Path, logged_bytes: int | None, steps: int) -> None:
+def forget_metrics(directory: Path, logged_bytes: int | None, steps: int, still: Sequence[str] = ()) -> None:
     """Drop from a run's metrics.jsonl what was logged after a moment to which the run goes back, in one atomic move.
 
     Args:
@@ -301,23 +301,36 @@ def forget_metrics(directory: Path, logged_bytes: int | None, steps: int) -> Non
         logged_bytes: `Tracker.logged_bytes` at that moment; None if it is unknown: then the lines of later steps
             are dropped.
         steps: the steps at that moment.
+        still: metrics that count what was done in vain, too: the last values that are dropped are logged anew, at
+            `steps`.
     """
     path = directory / "metrics.jsonl"
     content = path.read_bytes() if path.is_file() else b""
     if logged_bytes is None:
-        kept = b"".join(line for line in content.splitlines(keepends=True) if _is_until(line, steps))
+        lines = content.splitlines(keepends=True)
+        kept = b"".join(line for line in lines if _is_until(line, steps))
+        dropped = [line for line in lines if not _is_until(line, steps)]
     else:
-        kept = content[:logged_bytes]
+        kept, dropped = content[:logged_bytes], content[logged_bytes:].splitlines()
+    for name in still:
+        if of_name := [line for line in map(_parsed, dropped) if name in line.get("metrics", ())]:
+            line = {**of_name[-1], "step": steps, "metrics": {name: of_name[-1]["metrics"][name]}}
+            kept += json.dumps(line).encode() + b"\n"
     if kept != content:
         replace_file(path, lambda to: to.write_bytes(kept))
 
 
 def _is_until(line: bytes, steps: int) -> bool:
     """Return whether a line of metrics.jsonl is of one of the first steps."""
+    return bool(_parsed(line).get("step", math.inf) <= steps)
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """Return a line of metrics.jsonl; {} if a kill cut it off."""
     try:
-        return bool(json.loads(line)["step"] <= steps)
-    except (ValueError, TypeError, KeyError):
-        return False  # cut off by a kill
+        return dict(json.loads(line))
+    except (ValueError, TypeError):
+        return {}
 
 
 def read_run(directory: Path) -> dict[str, Any] | None:

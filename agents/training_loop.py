@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from rich.console import Console
 
-from bbrgym.agents.callbacks import Callbacks, Learner, evaluation_draws, logged_processor_s
+from bbrgym.agents.callbacks import PROCESSOR, Callbacks, Learner, evaluation_draws, logged_processor_s
 from bbrgym.agents.checkpoint import TrainingState, remove_partial, restore_latest
 from bbrgym.agents.config import EXPERIMENT, CurriculumConfig, DistilConfig, PPOConfig, SearchConfig, TrainConfig
 from bbrgym.agents.curriculum import Breaks, Curriculum
@@ -105,8 +105,7 @@ def run_training(
                 f"train.total_steps must be > {learner.steps}, the steps that '{directory}' already has, "
                 f"got {training.total_steps}"
             )
-        earlier_s = logged_processor_s(directory) if is_resumed else 0.0
-        forget_metrics(directory, state.logged_bytes, learner.steps)
+        forget_metrics(directory, state.logged_bytes, learner.steps, still=(PROCESSOR,) if is_resumed else ())
         with (
             Tracker.start(
                 directory,
@@ -133,7 +132,7 @@ def run_training(
                         yardsticks=yardsticks,
                         curriculum=curriculum,
                         earlier_steps=0 if tunes is None else decisions_of(read_policy(tunes).training),
-                        earlier_s=earlier_s,
+                        earlier_s=logged_processor_s(directory),
                     )
                 )
             )

@@ -160,15 +160,15 @@ def read_evaluation(config: Mapping[str, Any]) -> tuple[Agent, EpisodeSpec, list
 
 
 def mean_of_episodes(results: pd.DataFrame) -> dict[str, float]:
-    """Return the means over the episodes of `evaluate`'s results, of which each counts once.
+    """Return the means of `evaluate`'s results.
 
-    They are `reward`, `utilisation`, `jain`, `queue_mean_ms`, and with finite flows `COMPLETION`.
+    They are `reward`, over all flows of the agent, as `eval/reward` of trainings; and of the links `utilisation`,
+    `jain`, `queue_mean_ms`, and with finite flows `COMPLETION`, over the episodes.
     """
     of_runs = results.drop_duplicates("seed")
     columns = ["link_utilisation", "link_jain", "link_queue_mean_ms", *(name for name in COMPLETION if name in of_runs)]
     means = of_runs[columns].mean().to_dict()
-    reward = results.groupby("seed")["reward"].mean().mean()
-    return {"reward": reward} | {str(name).removeprefix("link_"): means[name] for name in columns}
+    return {"reward": results["reward"].mean()} | {str(name).removeprefix("link_"): means[name] for name in columns}
 
 
 def episode_rewards(agent: Agent, trace: Trace) -> list[float]:

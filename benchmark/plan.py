@@ -207,7 +207,8 @@ class Benchmark:
     def _check(self) -> None:
         names = [competitor.name for competitor in self.competitors]
         if repeated := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"two competitors are called {repeated[0]!r}: each must have a name of its own")
+            own = f"{{name: {repeated[0]}-2, algorithm: …}}"
+            raise ValueError(f"two competitors are called {repeated[0]!r}: each must have a name of its own, as {own}")
         engine = describe_engine(**self.engine)
         called: dict[str, str] = {}
         for name, scenario in self.scenarios.items():
@@ -373,10 +374,12 @@ def find_competitors(entries: Iterable[str | Mapping[str, Any]], engine: EngineD
     """
     found: list[Competitor] = []
     for entry in entries:
-        if not isinstance(entry, str) or not (entry in GROUPS or " " in entry):
+        if not isinstance(entry, str) or not (entry in GROUPS or " " in entry) or _is_c_file(entry):
             found.append(Competitor.from_dict(entry))
             continue
         words = entry.split()
+        if paths := [word for word in words if word.endswith(".c")]:
+            raise ValueError(f"the path of a C file must be an entry of its own, as [bbr, {paths[0]}], got {entry!r}")
         if len(words) % 2 == 0 or not {"+", "-"}.issuperset(words[1::2]):
             raise ValueError(f"a query of competitors must be like 'all - stock + bbr-stock', got {entry!r}")
         names: dict[str, None] = {}
@@ -385,6 +388,11 @@ def find_competitors(entries: Iterable[str | Mapping[str, Any]], engine: EngineD
             names = names | members if sign == "+" else {name: None for name in names if name not in members}
         found += [Competitor(name, name) for name in names]
     return found
+
+
+def _is_c_file(entry: str) -> bool:
+    """Return whether a text is the path of a C file, which may have blanks, and not a query."""
+    return entry.endswith(".c") and (Path(entry).expanduser().is_file() or not {"+", "-"} & {*entry.split()})
 
 
 def _members(name: str, engine: EngineDescription) -> list[str]:

@@ -85,8 +85,8 @@ def over_time(
 ) -> Figure:
     """Plot columns of runs over time, a panel per run and column, with a line per flow or one of the link.
 
-    Grey lines are the links' rates and the base RTTs. A queue's time, which is its length over the link's rate at that
-    moment, is cut off at the longest RTT of all packets, and the panel says how long it is.
+    Grey lines are the links' rates and the base RTTs. A queue's time is its length over the link's rate at that moment:
+    where the rate varies, it is cut off at the longest RTT of all packets, and the panel says how long it is.
 
     Args:
         runs: by the title of their panels, such as the competitor's name.
@@ -145,8 +145,9 @@ def over_time(
     for axes in filter(Axes.get_visible, grid.flat):
         fit_y(axes, least=1.0)
     longest_ms = _longest_rtt_ms(runs.values())
+    varies = any(trace.scenario.rate_schedule for trace in runs.values())
     for row, axes_of_row in enumerate(grid):
-        if columns[row % len(columns)] in QUEUE_TIMES:
+        if varies and columns[row % len(columns)] in QUEUE_TIMES:
             for axes in filter(Axes.get_visible, axes_of_row):
                 _cut_off(axes, longest_ms)
     if title:
@@ -241,10 +242,10 @@ def _longest_rtt_ms(traces: Iterable[Trace]) -> float:
 
 
 def _cut_off(axes: Axes, most: float) -> None:
-    """Let the y-axis end above `most`, with the same room as others, and say how high the data are that are higher."""
+    """Let the y-axis end above `most`, with the same room as others, and say how high the data are beyond that."""
     highest = axes.dataLim.y1
-    if highest > most:
-        axes.set_ylim(0, 1.08 * most)
+    if highest > (end := 1.08 * most):
+        axes.set_ylim(0, end)
         axes.set_title(f"cut off: up to {highest:.0f} ms at the rate of the moment", loc="right", fontsize=SMALL)
 
 

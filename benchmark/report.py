@@ -21,6 +21,7 @@ from bbrgym.benchmark.tables import (
     has_several_flows,
     identical_texts,
     listed,
+    missing_scenarios,
     overall_rows,
     overall_table,
     run_table,
@@ -188,6 +189,11 @@ def headline(result: BenchmarkResult, scenarios: Sequence[str]) -> str:
     results = result.results[result.results["scenario"].isin(scenarios)]
     if results.empty:
         return ""
+    missing = missing_scenarios(results)
+    complete = [name for name, lacks in missing.items() if not lacks]
+    if not complete:
+        return f"No competitor has runs in all {len(scenarios)} scenarios."
+    results = results[results["competitor"].isin(complete)]
     overall = overall_table(results)
     means = run_table(results).groupby(level="competitor", sort=False)[[*_LEADERS]].mean()
     means["link_jain"] = overall["link_jain", "mean"]
@@ -195,7 +201,10 @@ def headline(result: BenchmarkResult, scenarios: Sequence[str]) -> str:
     if has_several_flows(results):
         found.insert(0, _leaders(means, "link_jain", "shares most equally", "share most equally", "Jain {:.2f}", True))
     where = f"in {len(scenarios)} scenarios" if len(scenarios) > 1 else f"in {scenarios[0]}"
-    sentence = f"Of {len(means)} competitors {where}, {', '.join(found[:-1])}, and {found[-1]}."
+    some = f"{len(means)} competitors"
+    if len(complete) < len(missing):
+        some, where = f"the {len(means)} of {len(missing)} competitors with runs", where.replace("in ", "in all ", 1)
+    sentence = f"Of {some} {where}, {', '.join(found[:-1])}, and {found[-1]}."
     if len(means) == 1:
         jain = [f"Jain {means['link_jain'].iloc[0]:.2f}"] if has_several_flows(results) else []
         link, queue = (text.format(means[name].iloc[0]) for name, (_, _, text, _) in _LEADERS.items())

@@ -116,18 +116,26 @@ def run_benchmark(
 
 
 def _say_what_leaves(runs: Sequence[Run], directory: Path, console: Console) -> None:
-    """Say that the results of an earlier benchmark in this folder will be replaced."""
+    """Say that results of an earlier benchmark in this folder will be replaced, if they are."""
     try:
-        earlier = {run["key"] for run in read_plan(directory)["runs"]}
+        earlier = read_plan(directory)["runs"]
     except (OSError, ValueError):
         return
-    if leaves := len(earlier - {run.key for run in runs}):
-        console.print(
-            f"{leaves} of {len(earlier)} runs in the results of this folder are not of this benchmark and leave them. "
-            "They stay in runs/. With name=NAME a benchmark has a folder of its own.",
-            highlight=False,
-            soft_wrap=True,
-        )
+    keys = {run.key for run in runs}
+    left = [run for run in earlier if run["key"] not in keys]
+    named = {(run.scenario_name, run.competitor, run.seed) for run in runs}
+    others = sum((run["scenario"], run["competitor"], run["seed"]) not in named for run in left)
+    where = f"of {len(earlier)} runs in the results of this folder"
+    said = (
+        (
+            others,
+            f"{where} are not of this benchmark and leave them. With name=NAME a benchmark has a folder of its own.",
+        ),
+        (len(left) - others, f"{where} were made with other code, scenarios or agents, and are made again."),
+    )
+    for count, text in said:
+        if count:
+            console.print(f"{count} {text} The earlier runs stay in runs/.", highlight=False, soft_wrap=True)
 
 
 def _write_plan(benchmark: Benchmark, runs: Sequence[Run], directory: Path, command: str | None) -> None:

@@ -105,14 +105,16 @@ def overall_table(results: pd.DataFrame) -> pd.DataFrame:
         Index competitor, in the order `SORTED_BY`; columns (metric, statistic) of `OVERALL_METRICS`. The statistics are
         the `mean` over all runs, `low` and `high` of its 95 % bootstrap interval, stratified by scenario (NaN if in
         each scenario all seeds have equal traces), `runs`, and `worst`: the mean over the seeds of the worst scenario.
-        Nothing is trimmed, because a quarter of the runs may be the one scenario in which an algorithm fails. Scenarios
-        with one flow have no Jain's index.
+        Nothing is trimmed, because a quarter of the runs may be the one scenario in which an algorithm fails.
+        Competitors without runs in a scenario come last, and have no `worst`: what is missing may be that one.
+        Scenarios with one flow have no Jain's index.
     """
     traces = _count_traces(results)
     runs = run_table(results)
     shared = results.loc[results["flow"] > 0, "scenario"].unique()
     runs["link_jain"] = runs["link_jain"].where(runs.index.get_level_values("scenario").isin(shared))
     groups = dict(iter(runs.groupby(level="competitor", sort=False)))
+    missing = missing_scenarios(results)
     table = pd.DataFrame(
         [
             [
@@ -124,10 +126,10 @@ def overall_table(results: pd.DataFrame) -> pd.DataFrame:
                         strata=frame.index.get_level_values("scenario").tolist(),
                         is_sample=_is_sample(frame[metric], traces),
                     ),
-                    _of_worst_scenario(frame[metric]),
+                    math.nan if missing[str(competitor)] else _of_worst_scenario(frame[metric]),
                 )
             ]
-            for frame in groups.values()
+            for competitor, frame in groups.items()
         ],
         index=pd.Index(list(groups), name="competitor"),
         columns=pd.MultiIndex.from_product(
@@ -135,8 +137,20 @@ def overall_table(results: pd.DataFrame) -> pd.DataFrame:
         ),
         dtype=np.float64,
     )
-    rank = pd.DataFrame({"jain": -table["link_jain", "mean"].round(2), "queue": table["queue_ratio", "mean"]})
-    return table.loc[rank.sort_values(["jain", "queue"], kind="stable").index]
+    rank = pd.DataFrame(
+        {
+            "missing": pd.Series(missing) > 0,
+            "jain": -table["link_jain", "mean"].round(2),
+            "queue": table["queue_ratio", "mean"],
+        }
+    )
+    return table.loc[rank.sort_values(["missing", "jain", "queue"], kind="stable").index]
+
+
+def missing_scenarios(results: pd.DataFrame) -> dict[str, int]:
+    """Return of each competitor in how many scenarios it has no runs, where another one has."""
+    found = results.groupby("competitor", sort=False)["scenario"].nunique()
+    return {str(name): int(results["scenario"].nunique() - count) for name, count in found.items()}
 
 
 def _of_worst_scenario(values: pd.Series) -> float:
@@ -296,13 +310,14 @@ def _print_overall(results: pd.DataFrame, console: Console) -> None:
 def overall_rows(results: pd.DataFrame, has_intervals: bool = True) -> tuple[list[str], list[list[str]]]:
     """Return the headings of the metrics over all scenarios, and the rows: a competitor and its cells.
 
-    Jain's index is left out where no scenario has two flows.
+    Jain's index is left out where no scenario has two flows. A competitor that lacks a scenario has that with its name.
     """
     text = estimate_text if has_intervals else value_text
     metrics = [name for name in OVERALL_METRICS if name != "link_jain" or has_several_flows(results)]
+    missing, scenarios = missing_scenarios(results), results["scenario"].nunique()
     rows = [
         [
-            str(competitor),
+            f"{competitor}{f' (lacks {lacks} of {scenarios})' if (lacks := missing[str(competitor)]) else ''}",
             *(cell for metric in metrics for cell in (text(row, metric), _number(row[metric, "worst"], metric))),
         ]
         for competitor, row in overall_table(results).iterrows()

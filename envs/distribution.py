@@ -312,8 +312,9 @@ def _draw(node: Any, rng: np.random.Generator, name: str = "") -> Any:
 def _variants(node: Any, where: str, name: str = "") -> Iterator[Any]:
     """Yield the node with every draw at its first bound or choice, then with each of the others, one at a time.
 
-    A scenario checks an interval per field, and `CHECKED_TOGETHER` fields, of which all combinations come, so values
-    that pass at these corners pass everywhere between.
+    A scenario checks an interval per field, `CHECKED_TOGETHER` fields, and that the times of a schedule rise. All
+    combinations of such fields and of neighbours in a schedule come, so values that pass at these corners pass
+    everywhere between.
     """
     kind = _kind(node)
     if kind is not None:
@@ -343,8 +344,10 @@ def _variants(node: Any, where: str, name: str = "") -> Iterator[Any]:
         for value in values[1:]:
             yield make([*first[:position], value, *first[position + 1 :]])
     places = {key: position for position, (key, _) in enumerate(entries) if len(variants[position]) > 1}
-    for group in CHECKED_TOGETHER:
-        drawn = [places[key] for key in group if key in places]
+    dependent = [tuple(places[key] for key in group if key in places) for group in CHECKED_TOGETHER]
+    if isinstance(node, list) and name != "flows":
+        dependent = [*itertools.pairwise(places.values())]
+    for drawn in dependent:
         if len(drawn) > 1:
             for together in itertools.product(*(variants[position] for position in drawn)):
                 changed = dict(zip(drawn, together, strict=True))

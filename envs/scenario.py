@@ -206,12 +206,15 @@ CHECKED_TOGETHER: Final = (
     ("app_rate_mbps", "on_s", "off_s"),
     ("duration_s", "flows"),
     ("duration_s", "rate_schedule"),
+    ("duration_s", "rate_mbps", "packet_bytes", "workload"),
+    ("sizes", "mean_bytes", "shape"),
+    ("load", "arrivals_per_s"),
     ("second_rate_mbps", "reverse_rate_mbps", "flows"),
     ("buffer_bdp", "buffer_packets"),
     ("loss", "loss_burst_packets", "loss_burst_ms"),
     ("policer_mbps", "policer_burst_bytes", "packet_bytes"),
 )
-"""Fields of a scenario or a flow whose good values depend on each other."""
+"""Fields of a scenario, a flow or a workload whose good values depend on each other."""
 
 DRIVER: Final = ("algorithm", "parameters", "policy", "file", "server", "client", "data_from", "transport")
 """The fields of a flow that say who drives it; the others are about its path and its application."""

@@ -1159,7 +1159,7 @@ COMMANDS: dict[str, Command] = {
         "action and the step that the model was trained with, if they are not the defaults. Nothing in the file is "
         "executed (docs/import.md).",
         parser=_import_parser,
-        groups=("observation", "action", "env", "experiment"),
+        groups=("observation", "action", "env"),
         settings=(
             "observation.features=[…] what it observes; observation.history=3",
             "action.cwnd_gain=[1.05,21] the bounds of its gains; action.pacing_gain",

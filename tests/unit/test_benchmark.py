@@ -24,6 +24,7 @@ from bbrgym import Engine, Scenario, simulate
 from bbrgym.baselines import registry
 from bbrgym.benchmark.demo import run_demo
 from bbrgym.benchmark.plan import Benchmark
+from bbrgym.benchmark.report import headline
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.tables import (
@@ -190,6 +191,12 @@ def test_finished_runs_are_not_repeated(tmp_path: Path) -> None:
     console = quiet()
     run(config | {"seeds": [2, 3]}, tmp_path, console)
     assert "2 of 4 runs in the results of this folder are not of this benchmark" in said(console)
+    assert "made again" not in said(console)
+    console = quiet()
+    slower = {"duel": CONFIG["scenarios"]["duel"] | {"rate_mbps": 5}}
+    run(config | {"seeds": [2, 3], "scenarios": slower}, tmp_path, console)
+    assert "4 of 4 runs in the results of this folder were made with other code" in said(console)
+    assert "leave" not in said(console)
 
 
 def test_stored_json_of_another_shape_is_refused_or_run_again(tmp_path: Path, finished: BenchmarkResult) -> None:
@@ -402,6 +409,14 @@ def test_competitors_are_found_by_query(query: Any, engine: Any, names: list[str
     assert [competitor.name for competitor in benchmark.competitors] == names
 
 
+def test_the_path_of_a_c_file_can_have_blanks(tmp_path: Path) -> None:
+    path = tmp_path / "my own" / "mine - 2.c"
+    path.parent.mkdir()
+    shutil.copy(EXAMPLES / "aimd.c", path)
+    benchmark = Benchmark.from_dict(changed(competitors=["bbr", str(path)], engine="native"))
+    assert [competitor.file for competitor in benchmark.competitors] == [None, str(path)]
+
+
 def test_an_agent_competes_as_it_was_trained(tmp_path: Path) -> None:
     agent = make_agent(widths=(), **PINNED)
     agent.save(tmp_path / "trained")
@@ -432,6 +447,7 @@ BBR = {"algorithm": "bbr"}
             "called 'a/b/c'",
         ),
         ({"competitors": "all - bbr9"}, "unknown competitor 'bbr9'"),
+        ({"competitors": "published + mine.c"}, "must be an entry of its own"),
         ({"competitors": []}, "needs competitors: benchmark.competitors="),
         ({"competitors": ["all stock"]}, "got 'all stock'"),
         ({"competitors": ["bbr-stock"], "engine": "native"}, "has no algorithm 'bbr-stock'"),
@@ -607,6 +623,22 @@ def test_over_all_scenarios_the_one_that_fails_counts_and_is_shown() -> None:
     assert row["link_jain", "worst"] == pytest.approx(0.2)
     assert row["queue_ratio", "mean"] == pytest.approx(0.3)  # with that of the flow alone
     assert row["queue_ratio", "worst"] == pytest.approx(0.9)
+
+
+def test_over_all_scenarios_who_lacks_one_comes_last_and_leads_nowhere(tmp_path: Path) -> None:
+    both = {"bbr": [1.0, 1.0], "cubic": [0.9, 0.9]}
+    easy = results_of(both, {"bbr": [5, 5], "cubic": [6, 6]})
+    hard = results_of({"cubic": [0.5, 0.7]}, {"cubic": [45, 45]}).assign(scenario="t")
+    results = pd.concat([easy, hard])
+    table = overall_table(results)
+    assert list(table.index) == ["cubic", "bbr"]
+    assert table["link_jain", "worst"].isna().to_dict() == {"cubic": False, "bbr": True}
+    headings, rows = overall_rows(results)
+    assert [row[0] for row in rows] == ["cubic", "bbr (lacks 1 of 2)"]
+    assert rows[1][1 + headings.index("worst")] == "-"
+
+    said = headline(BenchmarkResult(results, [], [], tmp_path, {}), ["s", "t"])
+    assert "bbr" not in said
 
 
 def test_over_all_scenarios_seeds_with_equal_runs_have_no_interval() -> None:

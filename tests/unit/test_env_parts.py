@@ -399,6 +399,30 @@ class TestDistribution:
                 },
                 "policer_burst_bytes must be >= 9040",
             ),
+            (
+                {"rate_schedule": [[{"choice": [5, 25]}, 4], [{"choice": [30, 20]}, 8]], "flows": [{}]},
+                "rising times",
+            ),
+            (
+                {"flows": [{"rtt_schedule": [[{"uniform": [1, 6]}, 10], [7, 10], [{"uniform": [4, 8]}, 20]]}]},
+                "rising times",
+            ),
+            (
+                {
+                    "duration_s": {"choice": [30, 5]},
+                    "workload": {"load": 0.3, "sizes": "web-search", "start_s": {"choice": [0, 10]}},
+                    "flows": [{}],
+                },
+                "workload.start_s must be in",
+            ),
+            (
+                {
+                    "rate_mbps": {"uniform": [1, 50]},
+                    "workload": {"load": {"uniform": [0.1, 2]}, "sizes": "fixed", "mean_bytes": 10_000},
+                    "flows": [{}],
+                },
+                "workload must have at most",
+            ),
         ],
     )
     def test_values_that_are_good_alone_and_bad_together_are_refused(self, plain: Any, message: str) -> None:

@@ -40,10 +40,11 @@ def test_a_queue_is_not_drawn_beyond_what_packets_waited(falling: Trace) -> None
 
 
 def test_other_queues_are_drawn_whole(falling: Trace) -> None:
-    steady = simulate(Scenario(duration_s=2))
-    queue = visible(over_time({"": steady}, COLUMNS))[-1]
-    assert queue.dataLim.y1 < queue.get_ylim()[1]
-    assert queue.get_title(loc="right") == ""
+    grows = Scenario(rate_mbps=1, buffer_bdp=40, duration_s=1, flows=(Flow("cubic"),))
+    for steady in (Scenario(duration_s=2), grows):  # its last packets have not come back yet
+        queue = visible(over_time({"": simulate(steady)}, COLUMNS))[-1]
+        assert queue.dataLim.y1 < queue.get_ylim()[1]
+        assert queue.get_title(loc="right") == ""
     # Nothing came back: no RTT limits the axis.
     silent = Trace(**{**vars(falling), "flows": np.full_like(falling.flows, np.nan)})
     queue = visible(over_time({"": silent}, ("link_queue_mean_ms",)))[-1]

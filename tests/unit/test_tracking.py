@@ -487,6 +487,18 @@ def test_a_run_forgets_what_followed_the_moment_to_which_it_goes_back(tmp_path: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "run.json"]
 
 
+def test_a_run_that_goes_back_several_times_still_knows_what_it_spent(tmp_path: Path) -> None:
+    with Tracker.start(tmp_path, "train", "x", {}) as tracker:
+        tracker.log_metrics({"spent": 1.0, "x": 1.0}, 1)
+        logged_bytes = tracker.logged_bytes
+        tracker.log_metrics({"spent": 5.0, "x": 2.0}, 2)
+        tracker.log_metrics({"x": 3.0}, 3)
+    for known in (logged_bytes, logged_bytes, None, None):
+        forget_metrics(tmp_path, known, 1, still=("spent",))
+        kept = [(line["step"], line["metrics"]) for line in read_metrics(tmp_path)]
+        assert kept == [(1, {"spent": 1.0, "x": 1.0}), (1, {"spent": 5.0})]
+
+
 @pytest.fixture
 def elsewhere(root: Path, mlflow_database: Path) -> Path:
     """Another root, whose store has no runs, as that of another machine or one whose database was deleted."""

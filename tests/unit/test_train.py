@@ -131,10 +131,11 @@ def test_a_killed_and_resumed_run_logs_the_same_and_ends_with_the_same_weights(
 
 def lines(directory: Path) -> list[tuple[int, dict[str, float]]]:
     """Return the lines of a log in their order, without times."""
-    return [
+    every = [
         (line["step"], {name: value for name, value in line["metrics"].items() if not name.startswith("time/")})
         for line in read_metrics(directory)
     ]
+    return [(step, metrics) for step, metrics in every if metrics]
 
 
 @pytest.mark.parametrize("checkpoint", ["none", "one", "one of an older version"])
@@ -760,12 +761,14 @@ def test_an_evaluation_is_the_task_of_the_id(tmp_path: Path) -> None:
             assert spec.distribution == env.unwrapped._episodes.spec.distribution  # type: ignore[attr-defined]
 
 
-def test_each_episode_of_an_evaluation_counts_once() -> None:
-    columns = {"link_utilisation": 0.5, "link_jain": 1.0, "link_queue_mean_ms": 2.0}
+def test_the_reward_of_an_evaluation_is_over_flows_as_in_trainings_and_the_rest_over_episodes() -> None:
+    of_flows = ((1, -1.0, 0.2), (2, -2.0, 0.8), (2, -3.0, 0.8), (2, -4.0, 0.8))
     rows = [
-        {"seed": seed, "reward": reward, **columns} for seed, reward in ((1, -1.0), (2, -2.0), (2, -3.0), (2, -4.0))
+        {"seed": seed, "reward": reward, "link_utilisation": used, "link_jain": 1.0, "link_queue_mean_ms": 2.0}
+        for seed, reward, used in of_flows
     ]
-    assert mean_of_episodes(pd.DataFrame(rows))["reward"] == -2.0
+    means = mean_of_episodes(pd.DataFrame(rows))
+    assert (means["reward"], means["utilisation"]) == (-2.5, 0.5)
 
 
 def test_an_evaluation_says_what_the_agent_drives_and_that_nothing_is_random(tmp_path: Path) -> None:
