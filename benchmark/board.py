@@ -40,11 +40,12 @@ from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.code import code_hash, made_with
 from bbrgym.benchmark.plan import find_competitors
 from bbrgym.benchmark.sandbox import Sandbox
-from bbrgym.benchmark.score import Score, score_candidate
+from bbrgym.benchmark.score import Score, score_candidate, yardsticks
 from bbrgym.benchmark.score_measures import SHARING
 from bbrgym.benchmark.statistics import estimate
 from bbrgym.envs import sharing, sharing_meter
-from bbrgym.envs.engine import EngineError, describe_engine
+from bbrgym.envs.engine import EngineError, describe_engine, identity_of
+from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.files import DAMAGES, check_file, damage, write_text
 
 
@@ -109,9 +110,12 @@ def track_of(entry: Entry) -> str:
 
 @cache
 def board_code() -> str:
-    """Return the hash of the code that decides scores on the board; the same with every version of Python."""
+    """Return the hash of the code and of the yardsticks that decide scores; the same with every version of Python."""
     modules = (families, score_measures, sharing, sharing_meter, statistics)
-    return code_hash("native", also=json.dumps([inspect.getsource(module) for module in modules]))
+    sources = [inspect.getsource(module) for module in modules]
+    alone = Scenario(flows=(Flow("agent"),))
+    beside = [identity_of(one.takes(alone, roles=None)) for one in yardsticks()]
+    return code_hash("native", also=json.dumps([sources, beside], sort_keys=True))
 
 
 def board_seed() -> int:

@@ -43,8 +43,11 @@ _DIRECTIVE: Final = re.compile(
     r"""[ \t]*(?:/\*.*)?$)"""
 )
 """What may follow a `#` in a C file."""
-_HIDES_A_DIRECTIVE: Final = re.compile(r"\?\?[=/]|%:|\\[ \t]*$|\b_Pragma\b|\basm\b|\b__asm(?:__)?\b", re.MULTILINE)
-"""What could be a `#`, hide one, or read another file in a way of its own."""
+_HIDES_A_DIRECTIVE: Final = re.compile(
+    r"\?\?[=/(]|%:|\\[ \t]*$|\b_Pragma\b|\basm\b|\b__asm(?:__)?\b|\b__attribute(?:__)?\b|(?:\[|<:)\s*(?:\[|<:)",
+    re.MULTILINE,
+)
+"""What could be a `#`, hide one, or read another file in a way of its own: the name of a section can, in assembler."""
 TRAINING: Final = ("algorithm", "steps", "earlier_steps", "seed", "reward", "imported", "sha256", "licence")
 """What an entry keeps of a policy's training."""
 

@@ -41,8 +41,8 @@ class Decider:
     """A Python callable by its name.
 
     Args:
-        function: `module:name`, which is looked up from the current folder first. A class is made anew for each run, so
-            that it can remember.
+        function: `module:name`, which is looked up from the current folder first. A class is made anew for each flow of
+            a run, so that it can remember.
         limit: what ends it if it does not return; by default nothing does.
 
     Raises:
@@ -77,16 +77,16 @@ class Decider:
             The policy. It raises ValueError for anything else that the callable returns, and CallableError for what the
             callable raises.
         """
-        made: list[Callable[[dict[str, float]], Any]] = []
+        made: dict[int, Callable[[dict[str, float]], Any]] = {}
 
         def policy(flow: int, rows: Rows) -> tuple[float, float]:
             row = dict(zip(FLOW_COLUMNS, rows.flows[flow].tolist(), strict=True))
             try:
-                if not made:
+                if flow not in made:
                     with self._limit(IMPORT_SECONDS, "making an object"):
-                        made.append(self._found() if isinstance(self._found, type) else self._found)
+                        made[flow] = self._found() if isinstance(self._found, type) else self._found
                 with self._limit(DECISION_SECONDS, "a decision"):
-                    chosen = made[0]({**row, "flow": flow, "time_s": rows.time_s})
+                    chosen = made[flow]({**row, "flow": flow, "time_s": rows.time_s})
             except MemoryError:
                 raise
             except Exception as error:

@@ -615,24 +615,29 @@ def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool, has_ru
         return Verdicts.of_runs(benchmark, {})
     runs = benchmark.runs()
     ours = [run for run in runs if run.competitor == "candidate"]
-    jobs = [
-        ConfinedJob(
-            scenarios=[run.scenario for run in some],
-            seeds=[run.seed for run in some],
-            warmup=benchmark.warmup,
-            measure="rows",
-            **candidate.in_job(_SECONDS_RFC9743),
-        )
-        for some in (ours[place : place + 3] for place in range(0, len(ours), 3))
-    ]
     measured: dict[str, Any] = {}
     failed = 0
-    for place in range(0, len(jobs), sandbox.workers):
-        if failed >= _MOST_FAILURES:
-            break
-        for index, reply in enumerate(sandbox.run(jobs[place : place + sandbox.workers]), start=place):
-            failed += reply.error is not None
-            measured |= {run.key: result for run, result in zip(ours[3 * index :], reply.results, strict=False)}
+    left = deque([ours[place : place + 3] for place in range(0, len(ours), 3)])
+    while left and failed < _MOST_FAILURES:
+        groups = [left.popleft() for _ in range(min(len(left), sandbox.workers))]
+        jobs = [
+            ConfinedJob(
+                scenarios=[run.scenario for run in together],
+                seeds=[run.seed for run in together],
+                warmup=benchmark.warmup,
+                measure="rows",
+                **candidate.in_job(_SECONDS_RFC9743 if len(together) > 1 else _SECONDS_ALONE),
+            )
+            for together in groups
+        ]
+        for together, reply in zip(groups, sandbox.run(jobs), strict=True):
+            if reply.error is None:
+                measured |= {run.key: result for run, result in zip(together, reply.results, strict=True)}
+            elif len(together) > 1:  # each in a process of its own
+                left.extendleft([run] for run in reversed(together))
+            else:
+                failed += 1
+                measured[together[0].key] = {"error": reply.error}
     references = [run for run in runs if run.competitor != "candidate"]
     by_name: dict[str, list[Any]] = {}
     for run in references:

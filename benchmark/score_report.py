@@ -166,6 +166,8 @@ def notes(score: Score) -> list[str]:
     found += [f"Not contained on this system: {sentence}." for sentence in score.missing]
     causes = dict.fromkeys(score.failures.values())
     found += [f"It failed: {cause} ({list(score.failures.values()).count(cause)} scenarios)." for cause in causes]
+    if score.rfc9743 is not None:
+        found += [f"It failed in {scenario} of RFC 9743: {why}." for (scenario, _), why in score.rfc9743.errors.items()]
     return found
 
 

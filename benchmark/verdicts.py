@@ -343,12 +343,14 @@ class Verdicts:
         suites: the suites by name.
         competitors: who is judged.
         judgements: one per suite, criterion, scenario and competitor that has runs, in this order.
+        errors: {(scenario, competitor): why a run ended}: of runs that the competitor's own code has ended.
     """
 
     result: BenchmarkResult
     suites: dict[str, Suite]
     competitors: tuple[str, ...]
     judgements: tuple[Judgement, ...]
+    errors: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, result: BenchmarkResult) -> Verdicts:
@@ -388,7 +390,8 @@ class Verdicts:
 
         Args:
             benchmark: what was run.
-            measured: by a run's key: its `trace_hash` and `rows`; other runs, and those without rows, are missing.
+            measured: by a run's key: its `trace_hash` and `rows`, or the `error` with which the competitor's code ended
+                it; other runs are missing.
         """
         rows = [
             {**run.names(), "trace_hash": measured[run.key]["trace_hash"], **row}
@@ -398,19 +401,33 @@ class Verdicts:
         ]
         frame = pd.DataFrame(rows) if rows else pd.DataFrame(columns=["scenario", "competitor", "seed", "key"])
         frame = frame.apply(lambda column: column.astype(float) if column.isna().any() else column)
-        return cls.of(
+        found = cls.of(
             BenchmarkResult(frame, failures=[], missing=[], directory=Path(), plan={"config": benchmark.to_dict()})
         )
+        errors = {
+            (run.scenario_name, run.competitor): str(measured[run.key]["error"])
+            for run in benchmark.runs()
+            if "error" in measured.get(run.key, {})
+        }
+        return dataclasses.replace(found, errors=errors)
 
     def verdict(self, suite: str, competitor: str) -> str:
-        """Return the verdict of the worst scenario, or that the suite was not tested or not run as a whole."""
+        """Return the verdict of the worst scenario, or that the suite was not tested or not run as a whole.
+
+        A competitor whose code ends a run fails.
+        """
         if self.suites[suite].needs is not None:
             return NOT_TESTED
+        tried = {(scenario, competitor) for scenario in self.suites[suite].scenarios}
+        if tried & self.errors.keys():
+            return "fail"
         found = [one for one in self.judgements if (one.suite, one.competitor) == (suite, competitor)]
         worst = next((verdict for verdict in WORST_FIRST if any(one.verdict == verdict for one in found)), NOT_RUN)
         scenarios = len({scenario for scenario, _, _ in self.suites[suite].claims(suite)})
+        has_failed = any((one.scenario, one.competitor) in tried for one in self.result.failures)
+        is_whole = len({one.scenario for one in found}) == scenarios and not has_failed
         # What did not run can only make it worse.
-        return worst if worst == "fail" or len({one.scenario for one in found}) == scenarios else NOT_RUN
+        return worst if worst == "fail" or is_whole else NOT_RUN
 
     def counts(self, competitor: str) -> str:
         """Return `5 pass, 3 fail, 1 unclear, 2 not tested`."""

@@ -351,7 +351,7 @@ def recognise(name: str, *, seed: int = 1, seconds: float = SECONDS) -> dict[str
             failure = look(judge, of, trial)  # what was shrunk fails for another reason
         assert failure is not None
         row |= {"property": of, "path": failure.path, "outcome": failure.outcome, **_sizes(failure)}
-        row["ns3"] = replay(failure, chosen, judge, "ns3").elsewhere["ns3"]
+        row["ns3"] = replay(failure, chosen, judge, "ns3").elsewhere["ns3"].text
         if known.kernel is not None:
             row["linux"] = _in_the_kernel(known.kernel, failure, judge)
     return row
@@ -361,7 +361,7 @@ def _in_the_kernel(algorithm: str, failure: failures.Failure, judge: Judge) -> s
     """Return what comes of a failure with the kernel's own TCP, in words."""
     if algorithm not in describe_engine("linux").comparators:
         return f"this kernel has no {algorithm.removeprefix(LINUX_PREFIX)}"
-    return replay(failure, Candidate.of(algorithm, engine="linux"), judge, "linux").elsewhere["linux"]
+    return replay(failure, Candidate.of(algorithm, engine="linux"), judge, "linux").elsewhere["linux"].text
 
 
 def command(what: str) -> list[str]:

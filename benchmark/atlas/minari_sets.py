@@ -99,7 +99,7 @@ def _episodes(manifest: Manifest, level: str, shards: Sequence[int], folder: Pat
     features = manifest.spec.observation.features
     default = [features.index(name) for name in manifest.default]
     reference = [features.index(name) for name in manifest.reference]
-    for shard in read_shards(folder, level, shards):
+    for shard in read_shards(manifest, level, shards, folder):
         step = 0
         for index, length in enumerate(shard.lengths.tolist()):
             steps = slice(step, step + length)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bbrgym.benchmark.atlas.manifest import YARDSTICKS, Manifest
-from bbrgym.benchmark.atlas.shard_files import read_shard, shard_path
+from bbrgym.benchmark.atlas.shard_files import ShardFacts, read_shard, shard_path
 from bbrgym.benchmark.atlas.trajectories import Trajectories, Yardsticks
 from bbrgym.checks import check_name
 
@@ -47,21 +47,49 @@ def find_shards(folder: Path, kind: str) -> list[int]:
     return sorted(int(path.stem) for path in (folder / kind).glob("*.parquet") if path.stem.isdigit())
 
 
-def read_shards(folder: Path, level: str, shards: Sequence[int] | None = None) -> Iterator[Trajectories]:
-    """Yield shards of a level one after the other; None is all that are there.
+def read_shards(
+    manifest: Manifest, level: str, shards: Sequence[int] | None = None, folder: Path | None = None
+) -> Iterator[Trajectories]:
+    """Yield shards of a level one after the other.
+
+    Args:
+        manifest: of the data set.
+        level: of the manifest.
+        shards: their numbers; None is all that are there.
+        folder: of the data set; None is `runs/atlas/NAME`.
 
     Raises:
-        FileNotFoundError: there is none, or one is missing.
-        ValueError: one is damaged.
+        FileNotFoundError: there is none, or one is missing, or a policy of the manifest.
+        ValueError: one is damaged, or was made of another manifest, or by other code than those before it.
     """
-    numbers = find_shards(folder, level) if shards is None else list(shards)
-    if not numbers:
-        raise FileNotFoundError(f"there is no shard in '{folder / level}': make it with `bbrgym atlas make`")
-    for number in numbers:
-        shard, _ = read_shard(shard_path(folder, level, number))
-        if not isinstance(shard, Trajectories):
-            raise ValueError(f"'{folder / level}' holds no level, but {YARDSTICKS}")
+    for shard, _ in _read_alike(manifest, level, shards, folder):
+        assert isinstance(shard, Trajectories)
         yield shard
+
+
+def _read_alike(
+    manifest: Manifest, kind: str, shards: Sequence[int] | None, folder: Path | None
+) -> Iterator[tuple[Trajectories | Yardsticks, ShardFacts]]:
+    """Yield shards of a kind, all made of the manifest and by the same code; see `read_shards`."""
+    where = folder or FOLDER / manifest.name
+    numbers = find_shards(where, kind) if shards is None else list(shards)
+    if not numbers:
+        raise FileNotFoundError(f"there is no shard in '{where / kind}': make it with `bbrgym atlas make`")
+    wanted, code = manifest.recipe(kind).hash, ""
+    for number in numbers:
+        path = shard_path(where, kind, number)
+        shard, facts = read_shard(path)
+        for what, found, good in (
+            ("of another manifest", facts.recipe, wanted),
+            ("by other code", facts.code, code or facts.code),
+        ):
+            if found != good:
+                raise ValueError(
+                    f"'{path}' was made {what}: {found}, and not {good}. Make it again with `bbrgym atlas "
+                    f"make {manifest.name} --levels {kind} --shards {number}`"
+                )
+        code = facts.code
+        yield shard, facts
 
 
 def read_transitions(
@@ -81,8 +109,9 @@ def read_transitions(
         features: names of those to observe; None is the default ones.
 
     Raises:
-        FileNotFoundError: a shard is missing.
-        ValueError: one is damaged, or there is no such level or feature.
+        FileNotFoundError: a shard is missing, or a policy of the manifest.
+        ValueError: one is damaged, or was made of another manifest or by other code than the others, or there is no
+            such level or feature.
     """
     check_name("level", level, manifest.levels)
     names = manifest.spec.observation.features
@@ -91,7 +120,7 @@ def read_transitions(
         check_name("feature", name, names)
     columns = [names.index(name) for name in chosen]
     before, after, actions, rewards, terminals, timeouts = [], [], [], [], [], []
-    for shard in read_shards(folder or FOLDER / manifest.name, level, shards):
+    for shard in read_shards(manifest, level, shards, folder):
         seen = shard.observations[:, columns]
         ends = (shard.lengths + 1).cumsum()
         before.append(np.delete(seen, ends - 1, axis=0))
@@ -126,8 +155,9 @@ def regrets(
         yardstick), `yardstick` (which one it is), `regret` (best - reward; below 0 where what acted is better).
 
     Raises:
-        FileNotFoundError: a shard is missing.
-        ValueError: one is damaged, or the data set has no yardsticks.
+        FileNotFoundError: a shard is missing, or a policy of the manifest.
+        ValueError: one is damaged, or was made of another manifest or by other code than the others, or the data set
+            has no yardsticks.
     """
     check_name("level", level, manifest.levels)
     if not manifest.yardsticks:
@@ -139,8 +169,10 @@ def regrets(
     # A level lacks the steps in which an algorithm has no estimate of the path yet. Its yardstick has them.
     places = {behaviour: place for place, behaviour in enumerate(manifest.yardsticks.values())}
     rows = []
-    for number, shard in zip(shards, read_shards(where, level, shards), strict=True):
-        yardsticks, facts = read_shard(shard_path(where, YARDSTICKS, number))
+    both = zip(
+        read_shards(manifest, level, shards, where), _read_alike(manifest, YARDSTICKS, shards, where), strict=True
+    )
+    for shard, (yardsticks, facts) in both:
         assert isinstance(yardsticks, Yardsticks)
         of_flow = np.repeat(shard.episodes, shard.lengths)
         for episode, reached in zip(yardsticks.episodes.tolist(), yardsticks.rewards, strict=True):

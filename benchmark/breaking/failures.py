@@ -28,6 +28,19 @@ MOST: Final = 8
 
 
 @dataclass(frozen=True)
+class Repetition:
+    """What came of a failure in another engine.
+
+    Attributes:
+        stays: whether the property is broken there, too.
+        text: what happened, in words.
+    """
+
+    stays: bool
+    text: str
+
+
+@dataclass(frozen=True)
 class Failure:
     """A path on which a candidate is broken.
 
@@ -40,7 +53,7 @@ class Failure:
         before: the path as it was found.
         repeats: with how many seeds it is broken.
         seeds: how many were tried.
-        elsewhere: {engine: what came of it there, in words}.
+        elsewhere: {engine: what came of it there}.
     """
 
     name: str
@@ -51,7 +64,7 @@ class Failure:
     before: Scenario
     repeats: int
     seeds: int = SEEDS
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: Mapping[str, Repetition] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -85,7 +98,7 @@ class Failure:
             "repeats": f"{self.repeats} of {self.seeds}",
             "size": size(self.trial.scenario),
             "size_before": size(self.before),
-            "elsewhere": dict(self.elsewhere),
+            "elsewhere": {engine: repetition.text for engine, repetition in self.elsewhere.items()},
             "measured": dict(self.own),
         }
 
@@ -183,12 +196,13 @@ def replay(failure: Failure, candidate: Candidate, judge: Judge, engine: str) ->
             if ALONE in PROPERTIES[name].others:
                 others[ALONE] = facts_of(run(trial.driven_by(ALONE), trial.seed, engine))
     except (EngineError, ValueError) as error:
-        text = f"cannot run there: {error}"
+        repetition = Repetition(stays=False, text=f"cannot run there: {error}")
     else:
         verdict = PROPERTIES[name].judge(trial.scenario, own, others, judge.limits[name])
         outcome = failure_in_words(name, verdict, own, best_of(verdict, others))
-        text = f"{'stays' if verdict.is_broken else 'not repeated'}: {outcome}"
-    return dataclasses.replace(failure, elsewhere={**failure.elsewhere, engine: text})
+        words = "stays" if verdict.is_broken else "not repeated"
+        repetition = Repetition(verdict.is_broken, f"{words}: {outcome}")
+    return dataclasses.replace(failure, elsewhere={**failure.elsewhere, engine: repetition})
 
 
 def run_for_real(candidate: Candidate, judge: Judge, trials: Sequence[Trial]) -> list[Failure]:

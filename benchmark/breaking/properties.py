@@ -176,6 +176,12 @@ def _harm(scenario: Scenario, own: Facts, others: Mapping[str, Facts]) -> float:
     return (beside - float(own["throughputs_mbps"][1])) / alone if alone > 0 else math.nan
 
 
+def _harm_at_most(scenario: Scenario, own: Facts) -> float:
+    """Return the harm to a flow that has the link to itself without ours, at its highest rate."""
+    most_mbps = max([scenario.rate_mbps, *(rate for _, rate in scenario.rate_schedule)])
+    return 1.0 - float(own["throughputs_mbps"][1]) / most_mbps
+
+
 PROPERTIES: Final = {
     one.name: one
     for one in (
@@ -246,7 +252,7 @@ PROPERTIES: Final = {
             others=("cubic", ALONE),
             applies=_is_beside_cubic,
             value=_harm,
-            bound=lambda scenario, own: 1.0 - min(1.0, float(own["shares"][1])),
+            bound=_harm_at_most,
         ),
         Property(
             name="unstable",

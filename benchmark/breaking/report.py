@@ -57,6 +57,7 @@ class Findings:
         missing: what this system does not contain of the candidate, one sentence each.
         engine: where the candidate ran.
         passed: how many of the paths that were given show no failure.
+        real: what ran in real time where the candidate fails, which was searched in its place; None if nothing did.
     """
 
     candidate: Candidate
@@ -69,15 +70,23 @@ class Findings:
     missing: Sequence[str] = field(default_factory=tuple)
     engine: str = "native"
     passed: int = 0
+    real: Candidate | None = None
+
+    def stays(self, failure: Failure) -> bool:
+        """Return whether a failure is one of what was asked for, and not of its stand-in alone."""
+        return self.real is None or failure.elsewhere["linux"].stays
 
     @property
     def headline(self) -> str:
         """What was found, in one line."""
         count = len(self.failures)
         what = f"{count} failure{'s' * (count != 1)}" if count else "no failure"
-        text = f"{self.candidate.competitor.name}: {what}"
+        name = self.candidate.competitor.name
+        text = f"{name}: {what}" if self.real is None else f"{self.real.competitor.name}, searched as {name}: {what}"
         if self.found is not None:
             text += f" on {self.found.candidates} paths of seed {self.seed}"
+            if self.real is not None and count:
+                text += f", {sum(map(self.stays, self.failures))} of which stay in real time"
         elif self.passed:
             text += f"; {self.passed} of the given paths show none"
         return text
@@ -98,17 +107,18 @@ class Findings:
 
     def command(self, failure: Failure) -> str:
         """Return the command that replays a failure."""
-        words = ["bbrgym", "break", *self.candidate.words, "--property", failure.name]
+        words = ["bbrgym", "break", *(self.real or self.candidate).words, "--property", failure.name]
         if (limit := self.limits[failure.name]) != PROPERTIES[failure.name].limit:
             words += ["--at-most", f"{failure.name}={limit!r}"]
-        if self.engine != "native":
-            words += ["--engine", self.engine]
+        if self.engine != "native" or self.real is not None:
+            words += ["--engine", "linux"]
         return shlex.join([*words, "--seed", str(failure.trial.seed), "--replay", path_text(failure)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, for JSON."""
         return {
-            "candidate": self.candidate.what,
+            "candidate": (self.real or self.candidate).what,
+            "searched": self.candidate.what,
             "parameters": dict(self.candidate.competitor.parameters),
             "seed": self.seed,
             "paths": None if self.found is None else self.found.candidates,
@@ -131,7 +141,7 @@ def print_findings(findings: Findings, console: Console) -> None:
         print_table(console, _HEADINGS, [_row(one) for one in findings.failures])
     for number, one in enumerate(findings.failures, start=1):
         lines = [f"{number}. {one.path}: {one.outcome}", f"   {findings.command(one)}"]
-        lines += [f"   {engine}: {text}" for engine, text in one.elsewhere.items()]
+        lines += [f"   {engine}: {found.text}" for engine, found in one.elsewhere.items()]
         if link := playground(findings.candidate, one):
             lines.append(f"   {link}")
         console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
@@ -235,7 +245,7 @@ def write_page(findings: Findings, path: Path, judge: Judge) -> None:
         parts.append(f"<h2>{number}. {html.escape(f'{one.path}: {one.outcome}')}</h2>")
         parts.append(f"<p>{html.escape(PROPERTIES[one.name].definition)}.</p>")
         parts.append(_picture(judge, one))
-        parts += [f"<p>{html.escape(engine)}: {html.escape(text)}</p>" for engine, text in one.elsewhere.items()]
+        parts += [f"<p>{html.escape(engine)}: {html.escape(found.text)}</p>" for engine, found in one.elsewhere.items()]
         parts.append(f"<p><code>{html.escape(findings.command(one))}</code></p>")
         if link := playground(candidate, one):
             parts.append(f'<p><a href="{html.escape(link, quote=True)}">in the playground</a> of `bbrgym lab`</p>')

@@ -309,6 +309,8 @@ class _Path:
                 if self.number("is_on_off") < 0.6:
                     flow |= {"on_s": self.value("on_s"), "off_s": self.value("off_s")}
         scenario = Scenario.from_dict({**link, "flows": self._flows(flow, duration_s)})
+        if "rate_trace" in link:
+            scenario = _with_mean_rate(scenario, is_scaled="synthetic" in link["rate_trace"])
         least = int(self.space.ranges["least_buffer_packets"][0])
         if scenario.queue_packets >= least:
             return scenario
@@ -365,6 +367,25 @@ class _Path:
         if found_s <= start_s:
             found_s = min(self.space.ranges["stop_s"][1], latest_s)
         return found_s if found_s > start_s else None
+
+
+def _with_mean_rate(scenario: Scenario, is_scaled: bool) -> Scenario:
+    """Return a path whose rate, by which its buffer is sized, is the mean of its trace.
+
+    Args:
+        scenario: the path.
+        is_scaled: whether the trace takes the path's rate, or the path that of the trace.
+    """
+    times, rates = zip((0.0, scenario.rate_mbps), *scenario.rate_schedule, strict=True)
+    lengths_s = np.diff(np.minimum([*times, scenario.duration_s], scenario.duration_s))
+    mean_mbps = float(np.dot(rates, lengths_s)) / scenario.duration_s
+    if not is_scaled:
+        return dataclasses.replace(scenario, rate_mbps=figures(mean_mbps))
+    factor = scenario.rate_mbps / mean_mbps
+    changes = tuple(
+        (time, min(max(figures(rate * factor), LOWEST_RATE_MBPS), 10_000.0)) for time, rate in scenario.rate_schedule
+    )
+    return dataclasses.replace(scenario, rate_schedule=changes)
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -83,19 +83,24 @@ def run_break(arguments: list[str]) -> int:
     for option, path in (("--html", options.html), ("--pytest", options.pytest)):
         if path is not None:
             check_file(option, path)
+    if options.pytest is not None and options.engine == "linux":
+        raise ValueError("--pytest writes tests of the engine native: give it without --engine linux")
     at_most = read_limits(options.at_most)
     names = options.property or list(PROPERTIES)
     for name in names:
         check_name("property", name, PROPERTIES)
     if at_most:
         at_most.setdefault("crash", PROPERTIES["crash"].limit)  # what crashes is within no limit
-    limits = {name: at_most.get(name, PROPERTIES[name].limit) for name in PROPERTIES if name in {*names, *at_most}}
+    judged = {*names, *at_most, "crash"}  # what crashes has nothing else to show
+    limits = {name: at_most.get(name, PROPERTIES[name].limit) for name in PROPERTIES if name in judged}
     groups, rest = read_groups(options.settings, ("space", "executor"))
     searched, real = _candidates(options, read_parameters(rest))
     space, executor = Space.read(options.space, groups["space"]), ExecutorConfig.of(groups["executor"])
     paths = [] if options.replay is None else _read_paths(options.replay, options.seed)
     if options.replay is None:
         check_can_show(options.property or (), space)
+    else:
+        _check_show(options.property or (), paths)
     with ExitStack() as stack:
         running = _start_executor(searched, executor)
         stack.callback(running.shutdown, cancel_futures=True)
@@ -110,7 +115,9 @@ def run_break(arguments: list[str]) -> int:
             failures = [replay(one, searched, judge, options.confirm) for one in failures]
         if real is not None and options.replay is None:
             failures = [replay(one, real, judge, "linux") for one in failures]
-        findings = dataclasses.replace(findings, failures=failures, seconds=time.monotonic() - began)
+        stand_in_of = real if options.replay is None else None
+        seconds = time.monotonic() - began
+        findings = dataclasses.replace(findings, failures=failures, seconds=seconds, real=stand_in_of)
         report.print_findings(findings, make_console())
         if options.html is not None:
             report.write_page(findings, options.html, judge)
@@ -119,8 +126,19 @@ def run_break(arguments: list[str]) -> int:
     return _end(options, findings, at_most)
 
 
+def _check_show(names: Sequence[str], paths: Sequence[Trial]) -> None:
+    """Check that each property can be seen on one of the given paths.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    for name in names:
+        if not any(PROPERTIES[name].applies(path.scenario) for path in paths):
+            raise ValueError(f"no given path can show {name}: {PROPERTIES[name].definition}")
+
+
 def _end(options: argparse.Namespace, findings: report.Findings, at_most: dict[str, float]) -> int:
-    above = [one for one in findings.failures if one.name in at_most]
+    above = [one for one in findings.failures if one.name in at_most and findings.stays(one)]
     facts = [findings.headline, f"{findings.seconds:.0f} s"]
     if findings.first_s is not None:
         facts.append(f"the first after {findings.first_s:.1f} s")

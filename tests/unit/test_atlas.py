@@ -31,7 +31,7 @@ from bbrgym.benchmark.atlas.manifest import (
     read_manifest,
 )
 from bbrgym.benchmark.atlas.minari_sets import _environment
-from bbrgym.benchmark.atlas.shard_files import read_shard, shard_path
+from bbrgym.benchmark.atlas.shard_files import read_shard, shard_path, to_parquet
 from bbrgym.benchmark.atlas.trajectories import Trajectories, Yardsticks, digests, shard_hash
 from bbrgym.benchmark.atlas.transitions import read_transitions, regrets
 from bbrgym.cli import main
@@ -343,6 +343,24 @@ def test_transitions_are_those_of_the_flows() -> None:
         read_transitions(manifest, "expert", features=["bdp"])
     with pytest.raises(FileNotFoundError, match="random"):
         read_transitions(manifest, "random")
+
+
+def test_shards_of_another_manifest_or_code_are_not_read_as_those_of_this_one() -> None:
+    manifest = written()
+    folder = Path("runs/atlas/tiny")
+    with ThreadExecutor() as executor:
+        make.make_shards(manifest, ["expert"], [0, 1], folder, executor)
+    features = manifest.spec.observation.features
+    observation = dataclasses.replace(manifest.spec.observation, features=features[::-1])
+    other = dataclasses.replace(manifest, spec=dataclasses.replace(manifest.spec, observation=observation))
+    with pytest.raises(ValueError, match="another manifest"):
+        read_transitions(other, "expert")
+    path = shard_path(folder, "expert", 1)
+    shard, facts = read_shard(path)
+    path.write_bytes(to_parquet(shard, dataclasses.replace(facts, code="older"), manifest.recipe("expert")))
+    assert len(read_transitions(manifest, "expert", shards=[1]).rewards)
+    with pytest.raises(ValueError, match="other code: older"):
+        read_transitions(manifest, "expert")
 
 
 def test_regret_is_what_the_best_yardstick_has_more() -> None:

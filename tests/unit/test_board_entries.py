@@ -1,6 +1,7 @@
 """The scoreboard: entries that are written, read from anybody, and replayed to the last bit."""
 
 import base64
+import dataclasses
 import json
 import os
 import re
@@ -207,7 +208,7 @@ HOSTILE_ENTRIES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a long line": (_set("content", to={"text": "x" * 133}), "at most 132 letters"),
     "reads a file": (_set("content", to={"text": '#include "/etc/passwd"\n'}), "a # of a C file must begin"),
     "no C": (_set("content", to={"text": "int main(\n"}), "cannot be compiled"),
-    "no controller": (_set("content", to={"text": "int x;\n"}), "bbrgym_controller"),
+    "no controller": (_set("content", to={"text": "const int x = 1;\n"}), "bbrgym_controller"),
     "scores of no shape": (_set("scores", to={"score": 1, "lucky": 1}), "unknown key 'lucky'"),
 }
 
@@ -267,11 +268,10 @@ def test_code_of_an_entry_is_confined(name: str, sandbox: Sandbox, aimd: str, tm
     assert found.score == 0.0
 
 
-def test_what_runs_when_a_file_is_loaded_is_confined(sandbox: Sandbox, aimd: str, tmp_path: Path) -> None:
-    body = "int open(const char *, int, ...); int fork(void); void abort(void); void _exit(int);\n" + AIMD.read_text()
-    loads = CONSTRUCTOR.replace("O_WRONLY | O_CREAT", "0101")
-    found = check(sandbox, tmp_path / "mine.json", changed(aimd, _set("content", to={"text": body + loads})))
-    assert not found.is_equal
+def test_what_would_run_when_a_file_is_loaded_is_refused(sandbox: Sandbox, aimd: str, tmp_path: Path) -> None:
+    text = AIMD.read_text() + CONSTRUCTOR
+    with pytest.raises(ValueError, match="__attribute__"):
+        check(sandbox, tmp_path / "mine.json", changed(aimd, _set("content", to={"text": text})))
     assert not (Path.cwd() / "beside.txt").exists()
 
 
@@ -315,6 +315,9 @@ def test_agents_that_are_none_are_refused(spec: Any) -> None:
         "#inclu\\\nde <x>",
         "??=include <x>",
         'asm("x");',
+        '__attribute__((section(".x\\n.incbin \\"x\\""))) static const int x = 1;',
+        '[[gnu::section(".x")]] static const int x = 1;',
+        '??([gnu::section(".x")]] static const int x = 1;',
     ],
 )
 def test_a_c_file_reads_no_others_while_it_is_compiled(line: str) -> None:
@@ -325,6 +328,19 @@ def test_a_c_file_reads_no_others_while_it_is_compiled(line: str) -> None:
 def test_examples_keep_the_rules_of_c_files() -> None:
     for path in (ROOT / "examples").glob("*.c"):
         check_c_text(path.read_text())
+
+
+def test_scores_beside_other_yardsticks_are_of_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {board.board_code.__wrapped__()}
+    everyone = board.yardsticks()
+    for changed_one in (
+        dataclasses.replace(everyone[-1], parameters={"backlog_packets": 5}),
+        dataclasses.replace(everyone[-2], policy=str(ROOT / "agents" / "linear")),
+    ):
+        others = [changed_one if one.name == changed_one.name else one for one in everyone]
+        monkeypatch.setattr(board, "yardsticks", lambda others=others: others)
+        found.add(board.board_code.__wrapped__())
+    assert len(found) == 3
 
 
 def test_a_pipe_is_no_entry(tmp_path: Path) -> None:

@@ -75,6 +75,27 @@ def test_a_bad_decision_is_an_error_that_names_controller_time_and_value(
         bbrgym.simulate(link(write(tmp_path, window, rate)))
 
 
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [
+        ("int shared[100];", "shared"),
+        ("int next(void) { static int count; return ++count; }", "count"),
+        ("int next(void) { static __thread int count = 3; return ++count; }", "count"),
+        ("static double table[] = {1, 2}; double next(void) { return table[0]++; }", "table"),
+        ("static const double table[] = {1, 2}; double next(int i) { return table[i]; }", None),
+        ('static const char *const names[] = {"a", "b"}; const char *next(int i) { return names[i]; }', None),
+    ],
+)
+def test_what_all_flows_would_share_is_refused_by_its_name(tmp_path: Path, more: str, kept: str | None):
+    path = Path(write(tmp_path))
+    path.write_text(path.read_text() + more)
+    if kept is None:
+        assert compile_controller(path).is_file()
+    else:
+        with pytest.raises(ValueError, match=f"variables that all flows share: {kept}[.]"):
+            compile_controller(path)
+
+
 def test_a_bad_decision_fails_its_own_scenario_of_a_batch(tmp_path: Path):
     good, bad = link(str(EXAMPLES / "aimd.c")), link(write(tmp_path, window="NAN"))
     batch = NativeBatch(3, 1, 2)

@@ -1,5 +1,6 @@
 """A Python callable that steers flows: what it may return, and what is said of one that does anything else."""
 
+import contextlib
 import math
 import subprocess
 import sys
@@ -160,6 +161,19 @@ def test_an_error_of_a_callable_has_its_type_and_the_line_of_the_users_file(writ
     ):
         with pytest.raises(CallableError, match=text):
             decide(f"deciders:{name}")
+
+
+def test_each_flow_of_each_run_has_an_object_of_its_own(write: Callable[[str, str], None]):
+    write(
+        "deciders",
+        "class Counts:\n    calls = 0\n"
+        "    def __call__(self, row):\n        self.calls += 1\n        return 1.0 + self.calls, 1.0\n",
+    )
+    with contextlib.closing(make_engine("native")) as engine:
+        rows = engine.reset(Scenario(flows=(Flow("agent"), Flow("agent"))), 1)
+    decider = Decider("deciders:Counts")
+    for policy in (decider.policy(), decider.policy()):
+        assert [policy(flow, rows)[0] for flow in (0, 1, 1, 0)] == [2.0, 2.0, 3.0, 3.0]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The score of a candidate: what it is made of, and what its command prints."""
 
+import dataclasses
 import json
 import pickle
 import re
@@ -198,6 +199,33 @@ def test_what_fails_scores_nothing_and_says_why(sandbox: Sandbox, tmp_path: Path
     assert found.rfc9743.verdict("codel", "candidate") == "not run"
 
 
+def test_a_suite_in_which_a_run_fails_is_no_pass(sandbox: Sandbox, tmp_path: Path):
+    # A window that depends on the seed: of three seeds, some fail.
+    path = Path(
+        write_hostile(tmp_path, "if (ack->now_ns > 2000000000 && *(double *)state < 40000) *(double *)state = NAN;")
+    )
+    text = path.read_text().replace(
+        "*(double *)state = 20000;", "*(double *)state = connection->seed % 2 ? 20000 : 80000;"
+    )
+    path.write_text(text)
+    candidate = Candidate.of(str(path))
+    found = scores._judge_rfc9743(sandbox, candidate, is_full=False, has_run=True)
+    runs = found.result.results.query("competitor == 'candidate'")["seed"].nunique()
+    assert 0 < runs < 3
+    assert found.verdict("codel", "candidate") == "fail"
+    ((where, error),) = found.errors.items()
+    assert where[1] == "candidate"
+    assert "chose window nan" in error
+
+
+def test_failures_of_rfc_9743_are_told(sandbox: Sandbox):
+    found = run(sandbox, "cubic")
+    assert found.rfc9743 is not None
+    failed = dataclasses.replace(found.rfc9743, errors={("codel/one-flow", "candidate"): "crashed (SIGSEGV)"})
+    notes = score_report.notes(dataclasses.replace(found, rfc9743=failed))
+    assert any("codel/one-flow" in note and "SIGSEGV" in note for note in notes)
+
+
 class Counting:
     """A sandbox that keeps the jobs of candidates."""
 
@@ -252,10 +280,11 @@ def test_the_worst_of_a_full_score_are_replayed_among_as_many(sandbox: Sandbox):
 
 
 def test_a_candidate_that_is_not_repeatable_is_named(sandbox: Sandbox, tmp_path: Path):
-    body = "*(double *)state = 20000 + (int)(((long)&ack >> 4) % 4096) * 10;"  # where the stack lies is random
-    found = run(sandbox, write_hostile(tmp_path, body), has_rfc9743=False)
-    if found.is_repeatable:
-        pytest.skip("forks of one process have the same stack")
+    body = "long now[2]; clock_gettime(1, (void *)now); *(double *)state = 20000 + now[1] % 40000;"
+    path = Path(write_hostile(tmp_path, body))
+    path.write_text("int clock_gettime(int, void *); /* POSIX, without its header */\n" + path.read_text())
+    found = run(sandbox, str(path), has_rfc9743=False)
+    assert not found.is_repeatable
     assert "differ" in " ".join(score_report.notes(found))
 
 

@@ -234,7 +234,8 @@ def test_a_trace_in_words() -> None:
 
 
 def test_what_a_file_prints_is_not_in_the_json() -> None:
-    path = write_hostile(Path(), 'static int told; if (!told++ && write(1, "hello", 5) < 0) abort();')
+    body = 'if (*(double *)state == 20000 && write(1, "hello", 5) < 0) abort(); *(double *)state = 19999;'
+    path = write_hostile(Path(), body)
     done = subprocess.run([*COMMAND, "simulate", path, *SHORT, "--json"], capture_output=True, check=True)
     assert json.loads(done.stdout)["flows"][0]["name"] == "hostile"
     assert b"hello" in done.stderr
