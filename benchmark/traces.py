@@ -110,13 +110,20 @@ def read_folder(folder: Path, template: Mapping[str, Any]) -> list[TraceFile]:
 
 
 def rates_of(scenario: Scenario, kind: str, step_s: float = 0.1) -> Array:
-    """Return the values of a trace's schedule every `step_s` over the scenario's duration: Mbit/s, or ms of an RTT."""
+    """Return the means of a trace's schedule over steps of the scenario's duration: Mbit/s, or ms of an RTT."""
     is_rate = kind == "rate_trace"
     schedule = scenario.rate_schedule if is_rate else scenario.flows[0].rtt_schedule
     first = scenario.rate_mbps if is_rate else scenario.flows[0].rtt_ms
-    at = np.arange(0, scenario.duration_s - step_s / 2, step_s)
-    places = np.searchsorted([time for time, _ in schedule], at + 1e-9, side="right")
-    return np.array([first, *(value for _, value in schedule)])[places]
+    count = len(np.arange(0, scenario.duration_s - step_s / 2, step_s))
+    edges = np.arange(count + 1) * step_s
+    times = np.array([time for time, _ in schedule])
+    values = np.array([first, *(value for _, value in schedule)])
+    begins = np.searchsorted(times, edges[:-1] + 1e-9, side="right")
+    ends = np.searchsorted(times, edges[1:] - 1e-9, side="left")
+    knots = np.concatenate([[0.0], times, [max(edges[-1], *times, 0.0) + 1.0]])
+    total = np.concatenate([[0.0], np.cumsum(values * np.diff(knots))])
+    means = np.diff(np.interp(edges, knots, total)) / step_s
+    return np.where(begins == ends, values[begins], means)  # to the last digit, where nothing changes in a step
 
 
 def mean_of(scenario: Scenario, kind: str) -> float:

@@ -173,6 +173,19 @@ def _records(text: str) -> Iterator[Any]:
         yield json.loads(last)
 
 
+_TIME_FORMATS: Final = {
+    "absolute": False,
+    "relative": False,
+    "relative_to_epoch": False,
+    "delta": True,
+    "relative_to_previous_event": True,
+}
+"""Of the drafts of qlog's main schema: whether a time is that since the event before."""
+
+_MS: Final = {"ms": 1.0, "us": 1e-3}
+"""Units of earlier drafts, in ms."""
+
+
 def _events(text: str) -> Iterator[tuple[float, str, Mapping[str, Any]]]:
     """Yield the time in s, the name without its category, and the data of each event."""
     if text.lstrip(" \r\n\t").startswith(_RECORD_SEPARATOR):
@@ -185,10 +198,16 @@ def _events(text: str) -> Iterator[tuple[float, str, Mapping[str, Any]]]:
             raise ValueError(f"a qlog file must have one trace, got {len(traces)}")
         trace = traces[0]
         events = trace["events"]
-    is_delta = (trace.get("common_fields") or {}).get("time_format") == "delta"
+    common = trace.get("common_fields") or {}
+    time_format = common.get("time_format", "absolute")
+    unit = common.get("time_units") or (trace.get("configuration") or {}).get("time_units", "ms")
+    for name, given, good in (("time_format", time_format, _TIME_FORMATS), ("time_units", unit, _MS)):
+        if given not in good:
+            raise ValueError(f"{name} of a qlog file must be one of {', '.join(good)}, got {given!r}")
+    is_relative, unit_ms = _TIME_FORMATS[time_format], _MS[unit]
     time_ms = 0.0
     for event in events:
-        time_ms = float(event["time"]) + (time_ms if is_delta else 0.0)
+        time_ms = float(event["time"]) * unit_ms + (time_ms if is_relative else 0.0)
         # "recovery:metrics_updated", in later drafts "quic:recovery_metrics_updated".
         name = event["name"].rpartition(":")[2].removeprefix("recovery_")
         yield time_ms / 1e3, name, event.get("data") or {}

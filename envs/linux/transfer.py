@@ -133,17 +133,20 @@ class Sent:
             the scenario's `rate_mbps` and `rtt_ms` are the highest delivery rate and the lowest RTT of any interval.
         received: the receiver's totals: received_bytes, arrived_bytes, arrived_packets, reordered_packets; None if it
             did not answer. Over the kernel's TCP, what it has acknowledged.
+        later_packets: sent after the last interval: over the kernel's TCP, what its buffer still held.
     """
 
     trace: Trace
     received: dict[str, int] | None
+    later_packets: int = 0
 
     @property
     def lost_packets(self) -> int | None:
         """Packets that did not arrive; None if the receiver did not answer."""
         if self.received is None:
             return None
-        return max(0, self.trace.summary().flows[0].sent_packets - self.received["arrived_packets"])
+        sent = self.trace.summary().flows[0].sent_packets + self.later_packets
+        return max(0, sent - self.received["arrived_packets"])
 
 
 def receive(
@@ -185,13 +188,15 @@ def receive(
                 return
             server.wait(round(left_s * 1e9))
         yield Started(server.sender, name_of(*address[:2]))
-        yield from _receive_flow(server, interval_s)
+        yield from _receive_flow(server, interval_s, timeout_s)
         if is_once:
             return
         server.release()
 
 
-def _receive_flow(server: _linux.UdpReceiver, interval_s: float) -> Iterator[ReceivedInterval | Received]:
+def _receive_flow(
+    server: _linux.UdpReceiver, interval_s: float, timeout_s: float
+) -> Iterator[ReceivedInterval | Received]:
     began_s = start_s = server.time_s
     before = server.report
     while server.phase == "receiving":
@@ -205,7 +210,9 @@ def _receive_flow(server: _linux.UdpReceiver, interval_s: float) -> Iterator[Rec
     while server.phase != "over":  # the report may have to be sent again
         server.wait(10**9)
     packets, size = server.sent or (None, None)
-    yield Received(ReceivedInterval(0.0, start_s - began_s, **before), packets, size, server.refused)
+    # A sender that vanished has been silent for the timeout.
+    end_s = start_s - began_s if server.sent else max(start_s - began_s - timeout_s, _LEAST_S)
+    yield Received(ReceivedInterval(0.0, end_s, **before), packets, size, server.refused)
 
 
 def send(
@@ -279,14 +286,20 @@ def send(
             yield interval
         sender.finish()
         _wait(sender, "ending", timeout_s)
+        later = dict(zip(FLOW_COLUMNS, sender.row()[1:], strict=True))["sent_packets"] if is_over_kernel else 0
     except BaseException:
         sender.finish()  # one datagram, so that the receiver need not wait
         sender.wait(0)
         raise
     yield Sent(
-        trace_of(flow, packet_bytes=packet_bytes, seed=seed, interval_s=interval_s, intervals=rows), sender.report
+        trace_of(flow, packet_bytes=packet_bytes, seed=seed, interval_s=interval_s, intervals=rows),
+        received=sender.report,
+        later_packets=int(later),
     )
 
+
+_LEAST_S: Final = 0.001
+"""How long a flow lasts at least, by which its bytes are divided."""
 
 Sender = _linux.UdpSender | TcpSender
 
@@ -390,7 +403,8 @@ def _socket(host: str, port: int, is_receiver: bool, is_tcp: bool = False) -> tu
         made.setblocking(False)
         if is_tcp:
             return made, address
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF if is_receiver else socket.SO_SNDBUF, _BUFFER_BYTES)
+        for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):  # a sender reads as many ACKs as it sends packets
+            made.setsockopt(socket.SOL_SOCKET, buffer, _BUFFER_BYTES)
         (made.bind if is_receiver else made.connect)(address)
     except OSError as error:
         made.close()

@@ -255,10 +255,15 @@ def as_json() -> str:
     return json.dumps({"qlog_format": "JSON", "qlog_version": "0.3", "traces": [{"events": EVENTS}]})
 
 
-def as_sequence() -> str:
+def in_microseconds() -> str:
+    events = [event | {"time": 1000 * event["time"]} for event in EVENTS]
+    return json.dumps({"traces": [{"configuration": {"time_units": "us"}, "events": events}]})
+
+
+def as_sequence(time_format: str) -> str:
     """With differences of times, and the names of later drafts."""
     times = [0.0, *(event["time"] for event in EVENTS)]
-    header = {"qlog_format": "JSON-SEQ", "trace": {"common_fields": {"time_format": "delta"}}}
+    header = {"qlog_format": "JSON-SEQ", "trace": {"common_fields": {"time_format": time_format}}}
     events = [
         event | {"time": event["time"] - times[index], "name": event["name"].replace("recovery:", "quic:recovery_")}
         for index, event in enumerate(EVENTS)
@@ -274,7 +279,11 @@ def run_of_three_steps() -> Trace:
     return Trace(**{**vars(trace), "flows": rows})
 
 
-@pytest.mark.parametrize("text", [as_json(), as_sequence()], ids=["json", "sequence"])
+@pytest.mark.parametrize(
+    "text",
+    [as_json(), in_microseconds(), as_sequence("delta"), as_sequence("relative_to_previous_event")],
+    ids=["json", "microseconds", "delta", "relative"],
+)
 def test_a_log_fills_the_columns_of_its_flow(text: str, tmp_path: Path) -> None:
     (tmp_path / "small.qlog").write_text("{}")
     (tmp_path / "it.sqlog").write_text(text)
@@ -304,6 +313,11 @@ def test_a_log_fills_the_columns_of_its_flow(text: str, tmp_path: Path) -> None:
         ("[]", "not a qlog file: TypeError"),
         ('{"traces": []}', "must have one trace, got 0"),
         ('{"traces": [{"events": []}]}', "must have an event packet_sent"),
+        (
+            '{"traces": [{"common_fields": {"time_format": "x"}, "events": []}]}',
+            "time_format .* must be one of .* got 'x'",
+        ),
+        ('{"traces": [{"configuration": {"time_units": "s"}, "events": []}]}', "time_units .* must be one of ms, us"),
         ('\x1e{"trace": {}}\n\x1e{"name": "a:packet_sent"}', "not a qlog file: KeyError"),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.trace_sets import SYNTHETIC, statistics_of, write_synthetic
-from bbrgym.benchmark.traces import read_folder
+from bbrgym.benchmark.traces import rates_of, read_folder
 from bbrgym.cli import main
 
 TEMPLATE = {"rate_mbps": 20, "buffer_bdp": 4, "duration_s": 4, "flows": [{"rtt_ms": 50}]}
@@ -79,6 +79,16 @@ def test_short_rtts_are_taken_and_set_the_bdp(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"time_s,rtt_ms\n0,{rtt_ms}\n2,{rtt_ms * 2}\n")
     bdps = [file.scenario.bdp_packets for file in read_folder(tmp_path, TEMPLATE) if file.scenario is not None]
     assert bdps == pytest.approx([20e6 * 60e-6 / 8000, 20e6 * 210e-6 / 8000], rel=1e-12)
+
+
+def test_a_trace_of_short_steps_sets_the_mean_of_all_of_them(tmp_path: Path) -> None:
+    # 100 Mbit/s in one of ten steps of 10 ms, 1 in the others.
+    rates = "".join(f"{place / 100:.2f},{100 if place % 10 == 0 else 1}\n" for place in range(200))
+    (tmp_path / "short.csv").write_text("time_s,rate_mbps\n" + rates)
+    (file,) = read_folder(tmp_path, {"duration_s": 2})
+    assert file.scenario is not None
+    assert file.scenario.rate_mbps == pytest.approx(10.9)
+    assert rates_of(file.scenario, "rate_trace") == pytest.approx(10.9)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,16 @@ from waiting import free_port
 from bbrgym.cli import main
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.linux import commands, transfer
-from bbrgym.envs.linux.transfer import Listening, Received, ReceivedInterval, Sent, SentInterval, Started
+from bbrgym.envs.linux.transfer import (
+    Listening,
+    Received,
+    ReceivedInterval,
+    Sent,
+    SentInterval,
+    Started,
+    _receive_flow,
+    trace_of,
+)
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace_file import load_trace
 
@@ -445,6 +454,21 @@ def test_a_vanished_sender_frees_the_receiver() -> None:
         peer.connect()
         server.wait(60 * 10**9)
         assert (server.phase, server.sent) == ("over", None)
+
+
+def test_a_flow_of_a_vanished_sender_ends_with_its_last_packet() -> None:
+    server, address = receiver(silence_s=0.2)
+    with contextlib.closing(Peer(server, address)) as peer:
+        peer.connect()
+        *intervals, ended = _receive_flow(server, interval_s=0.05, timeout_s=0.2)
+    assert ended.sent_packets is None
+    assert ended.whole.end_s == pytest.approx(max(intervals[-1].end_s - 0.2, 0.001))
+
+
+def test_packets_that_leave_after_the_last_interval_can_be_lost() -> None:
+    row = {**dict.fromkeys(FLOW_COLUMNS, 0.0), "sent_packets": 90.0, "rtt_min_ms": 20.0}
+    trace = trace_of(Flow(), packet_bytes=1000, seed=1, interval_s=1.0, intervals=[SentInterval(0.0, 1.0, row)])
+    assert Sent(trace, {"arrived_packets": 95}, later_packets=10).lost_packets == 5
 
 
 def test_a_sender_refuses_what_it_has_not_asked_for() -> None:
