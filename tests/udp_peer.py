@@ -38,10 +38,10 @@ def end(token: bytes, connection: int, packets: int = 0, flags: int = 0) -> byte
     return datagram(END, token + struct.pack("!QQ", packets, 100 * packets), connection, flags)
 
 
-def receiver(silence_s: float = 60.0) -> tuple[UdpReceiver, Any]:
+def receiver(silence_s: float = 60.0, host: str = "127.0.0.1") -> tuple[UdpReceiver, Any]:
     """Return a receiver at a free port of this machine, and its address."""
-    bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    bound.bind(("127.0.0.1", 0))
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+    bound.bind((host, 0))
     bound.setblocking(False)
     address = bound.getsockname()
     return UdpReceiver(bound.detach(), KEY, round(silence_s * 1e9)), address

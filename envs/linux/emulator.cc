@@ -9,7 +9,6 @@
 #include <cstdlib>
 
 #include "envs/linux/serve.h"
-#include "envs/transport/wire.h"
 
 namespace bbrgym {
 
@@ -28,6 +27,8 @@ std::uint32_t Get32(const std::uint8_t* bytes) {
 }
 
 constexpr std::size_t kIpv4Header = 20;  // without options
+constexpr std::uint16_t kMoreFragments = 0x2000;
+constexpr std::uint16_t kFragmentOffset = 0x1FFF;
 
 /// The ECN field of an IPv4 header.
 Ecn EcnOf(const std::uint8_t* header) {
@@ -54,7 +55,8 @@ bool IsBefore(std::uint32_t a, std::uint32_t b) {
 }  // namespace
 
 Emulator::Emulator(const Scenario& scenario, const EpisodeSeeds& seeds, int sender_device, int receiver_device)
-    : frame_bytes_(static_cast<std::size_t>(scenario.packet_bytes) + kMostHeaderBytes),
+    : frame_bytes_(
+          std::max<std::size_t>(static_cast<std::size_t>(scenario.packet_bytes) + kMostHeaderBytes, kLargestAnswer)),
       sender_device_(sender_device),
       receiver_device_(receiver_device),
       paths_(scenario, seeds),
@@ -182,6 +184,9 @@ bool Emulator::Read(int device, bool is_data) {
   if (bytes <= 0) return false;
   frame.bytes = static_cast<std::size_t>(bytes);
   frame.parsed = Parse({frame.content.data(), frame.bytes}, is_data);
+  if (!frame.parsed.is_fragment) return true;
+  if (frame.parsed.flow != kNoFlow) flows_[frame.parsed.flow].passage.is_fragmented = true;
+  frame.parsed.flow = kNoFlow;
   return true;
 }
 
@@ -194,6 +199,9 @@ Emulator::Parsed Emulator::Parse(std::span<const std::uint8_t> packet, bool is_d
   const std::size_t ip_header = 4U * (bytes[0] & 15U);
   parsed.is_tcp = bytes[9] == IPPROTO_TCP;
   if (!parsed.is_tcp && bytes[9] != IPPROTO_UDP) return parsed;
+  const std::uint16_t fragment = Get16(bytes + 6);
+  parsed.is_fragment = (fragment & (kMoreFragments | kFragmentOffset)) != 0;
+  if ((fragment & kFragmentOffset) != 0) return parsed;  // only the first one has the ports
   std::size_t header = ip_header + (parsed.is_tcp ? kTcpHeader : kUdpHeader);
   if (packet.size() < header) return parsed;
   const std::uint16_t from = Get16(bytes + ip_header);

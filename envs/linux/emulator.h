@@ -14,11 +14,18 @@
 #include "envs/linux/paths.h"
 #include "envs/model/episode_seeds.h"
 #include "envs/model/scenario.h"
+#include "envs/transport/wire.h"
 
 namespace bbrgym {
 
 /// The first flow's port; flow i has this one + i, at the receiver.
 inline constexpr int kFirstPort = 5001;
+
+/// Headers of IPv4 and UDP.
+inline constexpr int kDatagramHeaderBytes = 20 + 8;
+
+/// The largest packet of our transport beside data: an acknowledgement with all its ranges.
+inline constexpr int kLargestAnswer = kDatagramHeaderBytes + static_cast<int>(wire::kMaxControlBytes);
 
 /// How late packets left the last link or delay of their path, since the beginning of the episode.
 struct Lateness {
@@ -40,6 +47,7 @@ struct Passage {
   std::uint64_t marked_packets = 0;         ///< that arrived with CE
   std::uint64_t retransmitted_packets = 0;  ///< of TCP: those that began before the end of an earlier one
   bool is_tcp = false;
+  bool is_fragmented = false;  ///< one of its ends sent a datagram that does not fit in a packet
 };
 
 /// The time from a flow's sender to its receiver, over the data packets that arrived in a step.
@@ -83,6 +91,7 @@ class Emulator {
     std::uint16_t other_port = 0;  // that of the end that has not the flow's
     bool is_data = false;
     bool is_tcp = false;
+    bool is_fragment = false;
     std::uint32_t sequence = 0;
   };
 
@@ -118,7 +127,8 @@ class Emulator {
   void CountSent(const Parsed& parsed);
   void CountArrival(const Parsed& parsed);
   void CountDelay(FlowState& flow, Nanoseconds delay);
-  /// Reads the next packet that waits in a device into the slot `spare_`; returns whether there was one.
+  /// Reads the next packet that waits in a device into the slot `spare_`; returns whether there was one. Fragments are
+  /// noted, and are packets of no flow.
   bool Read(int device, bool is_data);
   std::uint32_t TakeSlot();
 

@@ -64,8 +64,8 @@ FileDescriptor UdpSocket() {
   return made;
 }
 
-FileDescriptor TcpSocket() {
-  FileDescriptor made(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+FileDescriptor TcpSocket(int flags) {
+  FileDescriptor made(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
   if (made.get() < 0) ThrowErrno("cannot make a TCP socket");
   // Closing it, or what it accepts, is a reset: a socket that waits for the end of its connection would keep its
   // namespace for minutes after the episode.
@@ -99,11 +99,13 @@ void LinuxNetwork::Reset(Scenario scenario, std::uint64_t seed) {
   const bool has_agent = std::any_of(scenario.flows.begin(), scenario.flows.end(), std::mem_fn(&Flow::IsOverKernel));
   if (has_agent && !agent_) agent_ = std::make_unique<KernelAgent>(agent_file_);
   scenario_ = std::move(scenario);
+  // The senders' decides the size of data, TCP's too. Answers must fit in the receivers', whatever that size is.
   const int mtu = static_cast<int>(scenario_.packet_bytes) + kHeaderBytes;
   const bool has_tcp_ecn = std::any_of(scenario_.flows.begin(), scenario_.flows.end(),
                                        [](const Flow& flow) { return IsKernels(flow) && flow.ecn; });
   senders_side_ = std::make_unique<NetworkNamespace>(kSendersAddress, kReceiversAddress, mtu, has_tcp_ecn);
-  receivers_side_ = std::make_unique<NetworkNamespace>(kReceiversAddress, kSendersAddress, mtu);
+  receivers_side_ =
+      std::make_unique<NetworkNamespace>(kReceiversAddress, kSendersAddress, std::max(mtu, kLargestAnswer));
   const EpisodeSeeds seeds(seed, scenario_.flows.size());
   emulator_ = std::make_unique<Emulator>(scenario_, seeds, senders_side_->device(), receivers_side_->device());
   flows_ = std::vector<FlowState>(scenario_.flows.size());
@@ -156,12 +158,12 @@ void LinuxNetwork::MakeFlow(std::size_t index, std::uint64_t seed) {
   FileDescriptor sender;
   FileDescriptor receiver;
   receivers_side_->Run([&] {
-    receiver = IsKernels(given) ? TcpSocket() : UdpSocket();
+    receiver = IsKernels(given) ? TcpSocket(0) : UdpSocket();
     Bind(receiver, address);
     if (IsKernels(given) && listen(receiver.get(), 1) != 0) ThrowErrno("cannot listen");
   });
   senders_side_->Run([&] {
-    sender = IsKernels(given) ? TcpSocket() : UdpSocket();
+    sender = IsKernels(given) ? TcpSocket(SOCK_NONBLOCK) : UdpSocket();
     if (IsKernels(given)) return;
     if (connect(sender.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
       ThrowErrno("cannot connect a UDP socket");
@@ -258,9 +260,10 @@ void LinuxNetwork::Deliver(std::size_t index) {
 void LinuxNetwork::Step(Nanoseconds duration) {
   if (flows_.empty()) throw std::logic_error("step before the first reset");
   if (IsOver()) return;
-  duration = std::clamp<Nanoseconds>(duration, 1, end_ - now_);
   const Nanoseconds late = clock_->Now() - now_;
-  const Nanoseconds missed = late / duration;
+  // By what was asked for: that the episode has less left makes no decision late.
+  const Nanoseconds missed = late / std::max<Nanoseconds>(duration, 1);
+  duration = std::clamp<Nanoseconds>(duration, 1, end_ - now_);
   timing_.latest_decision = std::max(timing_.latest_decision, late);
   timing_.missed_steps += static_cast<std::uint64_t>(missed);
   const Nanoseconds end = std::min(end_, now_ + (missed + 1) * duration);
@@ -327,6 +330,12 @@ void LinuxNetwork::EndStep() {
 
 void LinuxNetwork::UpdateCommand(std::size_t index) {
   FlowState& flow = flows_[index];
+  if (emulator_->GetPassage(index).is_fragmented) {
+    const Bytes most = scenario_.packet_bytes + kHeaderBytes - kDatagramHeaderBytes;
+    throw std::runtime_error("flows[" + std::to_string(index) + "]: it sends datagrams of more than " +
+                             std::to_string(most) +
+                             " bytes, which do not fit in a packet: packet_bytes must be larger");
+  }
   const std::optional<Nanoseconds> end = flow.command->End();
   if (!end) return;
   flow.end = std::min(flow.end, *end);

@@ -52,7 +52,8 @@ class LinuxNetwork {
   void Reset(Scenario scenario, std::uint64_t seed);
   /// Sets the gains of an agent's flow. Throws std::out_of_range or std::invalid_argument.
   void SetGains(std::int64_t flow, double cwnd_gain, double pacing_gain);
-  /// Returns at the end of the step, or of the episode. Throws std::runtime_error if a command failed.
+  /// Returns at the end of the step, or of the episode. Throws std::runtime_error if a command failed, or sent what
+  /// does not fit in a packet.
   void Step(Nanoseconds duration);
 
   const Scenario& scenario() const { return scenario_; }
@@ -102,7 +103,7 @@ class LinuxNetwork {
   /// What the emulator saw of a flow in the step.
   FlowRow PassageRow(const FlowState& flow, const Passage& passage, const Passage& before) const;
   void UpdateCompleteness();
-  /// Notes that a client has ended. Throws std::runtime_error if one end failed.
+  /// Notes that a client has ended. Throws std::runtime_error if one end failed, or sent fragments.
   void UpdateCommand(std::size_t index);
   void StartServers();
   /// Asks all commands to end, and waits for a moment.

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -19,12 +20,14 @@ namespace {
 /// (bbr_check_full_bw_reached).
 constexpr int kSendBuffer = 32 << 20;
 
+constexpr Nanoseconds kLongestWait = 10 * kMillisecond;  // so that a thread ends soon
+
 /// Waits until `time`, or until `is_ending`.
 void WaitUntil(const EpisodeClock& clock, Nanoseconds time, const std::atomic<bool>& is_ending) {
   while (!is_ending) {
     const Nanoseconds left = time - clock.Now();
     if (left <= 0) return;
-    const Nanoseconds nap = std::min<Nanoseconds>(left, 10 * kMillisecond);
+    const Nanoseconds nap = std::min(left, kLongestWait);
     const timespec sleep{.tv_sec = 0, .tv_nsec = nap};
     nanosleep(&sleep, nullptr);
   }
@@ -38,6 +41,7 @@ TcpFlow::TcpFlow(FileDescriptor sender, FileDescriptor listener, const sockaddr_
       algorithm_(agent_ != nullptr ? "" : flow.algorithm.substr(kKernelPrefix.size())),
       size_(flow.size_bytes),
       start_(start),
+      stop_(stop),
       clock_(clock),
       sender_(std::move(sender)),
       listener_(std::move(listener)),
@@ -63,21 +67,38 @@ TcpFlow::~TcpFlow() {
 
 void TcpFlow::Send(const sockaddr_in& address) {
   WaitUntil(clock_, start_, is_ending_);
-  if (is_ending_ || clock_.Now() >= end_) return;
-  if (connect(sender_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return;
-  is_connected_ = true;
+  if (is_ending_ || clock_.Now() >= stop_) return;
+  const int connected = connect(sender_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  if (connected != 0 && errno != EINPROGRESS) return;
   const std::vector<char> zeros(1 << 16);
   Bytes left = size_.value_or(std::numeric_limits<Bytes>::max());
-  while (left > 0 && clock_.Now() < end_) {
+  for (;;) {
+    if (is_ending_ || IsComplete()) return;
+    const Nanoseconds rest = stop_ - clock_.Now();
+    if (rest <= 0) break;
+    const timespec timeout{.tv_sec = 0, .tv_nsec = std::min(rest, kLongestWait)};
+    pollfd room{sender_.get(), static_cast<short>(left > 0 ? POLLOUT : 0), 0};
+    ppoll(&room, 1, &timeout, nullptr);
+    if ((room.revents & (POLLERR | POLLHUP)) != 0) return;
+    if ((room.revents & POLLOUT) == 0) continue;
+    is_connected_ = true;
     const auto chunk = static_cast<std::size_t>(std::min<Bytes>(left, static_cast<Bytes>(zeros.size())));
     const ssize_t sent = send(sender_.get(), zeros.data(), chunk, MSG_NOSIGNAL);
-    if (sent <= 0) return;
-    left -= sent;
+    if (sent > 0) {
+      left -= sent;
+    } else {
+      WaitUntil(clock_, clock_.Now() + kMillisecond, is_ending_);  // the kernel is short of memory
+    }
   }
-  if (left == 0) return;
-  // At `stop` the flow falls silent: what waits in the socket is not sent.
+  FallSilent();
+}
+
+void TcpFlow::FallSilent() {
+  const std::lock_guard lock(reading_);
+  if (is_connected_) last_ = ReadTcp(sender_.get(), algorithm_, agent_, input_.step);
   const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
   connect(sender_.get(), &nobody, sizeof(nobody));  // a reset, and the descriptor stays
+  is_silent_ = true;
 }
 
 void TcpFlow::Receive() {
@@ -89,14 +110,20 @@ void TcpFlow::Receive() {
     if (poll(&ready, 1, 20) == 0) continue;
     const ssize_t bytes = recv(connection.get(), buffer.data(), buffer.size(), 0);
     if (bytes <= 0) return;
-    received_ += bytes;
-    if (IsComplete()) end_ = std::min<Nanoseconds>(end_, clock_.Now());
+    const std::int64_t received = received_ + bytes;
+    // Whoever sees that the flow is complete sees its end.
+    if (size_ && received >= *size_) end_ = std::min<Nanoseconds>(end_, clock_.Now());
+    received_ = received;
   }
 }
 
-std::optional<TcpReading> TcpFlow::Read() const {
+std::optional<TcpReading> TcpFlow::Read() {
   if (!is_connected_) return std::nullopt;
-  return ReadTcp(sender_.get(), algorithm_, agent_, input_.step);
+  const std::lock_guard lock(reading_);
+  if (!is_silent_) return ReadTcp(sender_.get(), algorithm_, agent_, input_.step);
+  const std::optional<TcpReading> last = last_;
+  if (last_ && last_->rtts) last_->rtts->count = 0;  // they are of the step that ends
+  return last;
 }
 
 void TcpFlow::SetGains(double cwnd_gain, double pacing_gain) {
@@ -106,6 +133,7 @@ void TcpFlow::SetGains(double cwnd_gain, double pacing_gain) {
 
 void TcpFlow::StartStep() {
   if (agent_ == nullptr) return;
+  const std::lock_guard lock(reading_);
   ++input_.step;
   agent_->Write(sender_.get(), input_);
 }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,8 +27,9 @@ inline constexpr std::string_view kKernelPrefix = "linux-";
 /// from `ReadTcp`, what the receiving application read, and what the emulator saw.
 class TcpFlow {
  public:
-  /// Both sockets block; `listener` listens at `address`. The flow begins at `start`, and ends at `stop`. `agent` is
-  /// for flows with the transport `kernel`. Throws std::invalid_argument for what the kernel or `agent` does not have.
+  /// `sender` does not block; `listener` does, and listens at `address`. The flow begins at `start`, and ends at
+  /// `stop`. `agent` is for flows with the transport `kernel`. Throws std::invalid_argument for what the kernel or
+  /// `agent` does not have.
   TcpFlow(FileDescriptor sender, FileDescriptor listener, const sockaddr_in& address, const Flow& flow,
           Nanoseconds start, Nanoseconds stop, const EpisodeClock& clock, const KernelAgent* agent);
   ~TcpFlow();
@@ -37,8 +39,8 @@ class TcpFlow {
   Nanoseconds end() const { return end_; }
   std::int64_t received_bytes() const { return received_; }
 
-  /// Its state; nothing before it is connected.
-  std::optional<TcpReading> Read() const;
+  /// Its state, after `stop` its last one; nothing before it is connected.
+  std::optional<TcpReading> Read();
   /// Steers a flow `agent`.
   void SetGains(double cwnd_gain, double pacing_gain);
   /// Begins to measure a step.
@@ -46,6 +48,8 @@ class TcpFlow {
 
  private:
   void Send(const sockaddr_in& address);
+  /// Sends no more, not even what waits in the socket.
+  void FallSilent();
   void Receive();
 
   const KernelAgent* agent_;
@@ -53,6 +57,7 @@ class TcpFlow {
   agent_input input_{};
   std::optional<Bytes> size_;
   Nanoseconds start_;
+  Nanoseconds stop_;
   const EpisodeClock& clock_;
   FileDescriptor sender_;
   FileDescriptor listener_;
@@ -60,6 +65,9 @@ class TcpFlow {
   std::atomic<std::int64_t> received_ = 0;
   std::atomic<bool> is_connected_ = false;
   std::atomic<bool> is_ending_ = false;
+  std::mutex reading_;              // guards `last_`, `is_silent_` and `input_.step`
+  std::optional<TcpReading> last_;  // of a silent flow: its connection's state is gone
+  bool is_silent_ = false;
   std::thread sending_;
   std::thread receiving_;
 };

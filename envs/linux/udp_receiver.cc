@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 namespace bbrgym {
 
@@ -54,9 +56,11 @@ Ecn EcnOf(msghdr& message) {
 UdpReceiver::UdpReceiver(FileDescriptor socket, std::optional<SipKey> key, Nanoseconds silence_limit)
     : socket_(std::move(socket)), key_(key), silence_limit_(silence_limit) {
   const int yes = 1;
-  // The socket's family takes one of the two.
+  // The socket's family takes those of IPv4, or those of IPv6.
   setsockopt(socket_.get(), IPPROTO_IP, IP_RECVTOS, &yes, sizeof(yes));
+  setsockopt(socket_.get(), IPPROTO_IP, IP_PKTINFO, &yes, sizeof(yes));
   setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_RECVTCLASS, &yes, sizeof(yes));
+  setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_RECVPKTINFO, &yes, sizeof(yes));
 }
 
 Nanoseconds UdpReceiver::NextTime() const {
@@ -70,7 +74,9 @@ void UdpReceiver::Work(const EpisodeClock& clock) {
   std::array<std::array<iovec, 2>, kBatch> pieces;
   std::array<sockaddr_storage, kBatch> addresses;
   struct alignas(cmsghdr) Control {
-    std::array<std::uint8_t, 2 * CMSG_SPACE(sizeof(int))> bytes;
+    std::array<std::uint8_t,
+               2 * CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(in_pktinfo)) + CMSG_SPACE(sizeof(in6_pktinfo))>
+        bytes;
   };
   std::array<Control, kBatch> controls;
   std::array<mmsghdr, kBatch> messages;
@@ -97,7 +103,7 @@ void UdpReceiver::Work(const EpisodeClock& clock) {
         datagram.reset();
       }
       if (datagram) {
-        Take(clock.Now(), *datagram, EcnOf(messages[index].msg_hdr), addresses[index]);
+        Take(clock.Now(), *datagram, EcnOf(messages[index].msg_hdr), WayOf(messages[index].msg_hdr));
       } else {
         ++refused_;
       }
@@ -127,11 +133,31 @@ wire::Report UdpReceiver::report() const {
           .reordered_packets = reordered_packets_};
 }
 
-void UdpReceiver::Take(Nanoseconds now, const wire::Datagram& datagram, Ecn ecn, const sockaddr_storage& from) {
+/// Without the interface: which one leads to the peer is the routes' choice.
+UdpReceiver::Way UdpReceiver::WayOf(msghdr& message) {
+  Way way;
+  std::memcpy(&way.peer, message.msg_name, message.msg_namelen);
+  for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr; control = CMSG_NXTHDR(&message, control)) {
+    if (control->cmsg_level == IPPROTO_IP && control->cmsg_type == IP_PKTINFO) {
+      in_pktinfo local{};
+      std::memcpy(&local, CMSG_DATA(control), sizeof(local));
+      local.ipi_ifindex = 0;
+      way.local = local;
+    } else if (control->cmsg_level == IPPROTO_IPV6 && control->cmsg_type == IPV6_PKTINFO) {
+      in6_pktinfo local{};
+      std::memcpy(&local, CMSG_DATA(control), sizeof(local));
+      local.ipi6_ifindex = 0;
+      way.local = local;
+    }
+  }
+  return way;
+}
+
+void UdpReceiver::Take(Nanoseconds now, const wire::Datagram& datagram, Ecn ecn, const Way& way) {
   const bool is_senders =
-      phase_ != Phase::kWaiting && datagram.connection == connection_ && PeerOf(from) == PeerOf(sender_);
+      phase_ != Phase::kWaiting && datagram.connection == connection_ && PeerOf(way.peer) == PeerOf(sender_.peer);
   if (datagram.kind == wire::Kind::kHello) {
-    TakeHello(now, datagram, from);
+    TakeHello(now, datagram, way);
   } else if (datagram.kind == wire::Kind::kData && is_senders && phase_ == Phase::kReceiving) {
     TakeData(now, datagram, ecn);
   } else if (datagram.kind == wire::Kind::kEnd && is_senders && datagram.token == token_) {
@@ -141,25 +167,25 @@ void UdpReceiver::Take(Nanoseconds now, const wire::Datagram& datagram, Ecn ecn,
   }
 }
 
-void UdpReceiver::TakeHello(Nanoseconds now, const wire::Datagram& hello, const sockaddr_storage& from) {
-  const PeerAddress peer = PeerOf(from);
-  const bool is_used = hello.token == token_ && peer == PeerOf(sender_);
+void UdpReceiver::TakeHello(Nanoseconds now, const wire::Datagram& hello, const Way& way) {
+  const PeerAddress peer = PeerOf(way.peer);
+  const bool is_used = hello.token == token_ && peer == PeerOf(sender_.peer);
   if (phase_ == Phase::kReceiving && is_used) {  // the welcome was lost
-    Answer({.kind = wire::Kind::kWelcome, .connection = connection_, .time = hello.time}, from);
+    Answer({.kind = wire::Kind::kWelcome, .connection = connection_, .time = hello.time}, way);
   } else if (key_ && !IsTokenValid(hello.token, *key_, peer, now)) {
-    Answer({.kind = wire::Kind::kRetry, .time = hello.time, .token = MakeToken(*key_, peer, now)}, from);
+    Answer({.kind = wire::Kind::kRetry, .time = hello.time, .token = MakeToken(*key_, peer, now)}, way);
   } else if (key_ && is_used) {
     ++refused_;
   } else if (phase_ != Phase::kWaiting) {
     ++refused_;
-    Answer({.kind = wire::Kind::kBusy, .time = hello.time}, from);
+    Answer({.kind = wire::Kind::kBusy, .time = hello.time}, way);
   } else {
     phase_ = Phase::kReceiving;
     token_ = hello.token;
-    sender_ = from;
+    sender_ = way;
     connection_ = ConnectionOf(token_);
     if (silence_limit_ != kNever) patience_end_ = now + silence_limit_;
-    Answer({.kind = wire::Kind::kWelcome, .connection = connection_, .time = hello.time}, from);
+    Answer({.kind = wire::Kind::kWelcome, .connection = connection_, .time = hello.time}, way);
   }
 }
 
@@ -203,11 +229,31 @@ void UdpReceiver::SendAck() {
   Answer(datagram, sender_);
 }
 
-void UdpReceiver::Answer(const wire::Datagram& datagram, const sockaddr_storage& to) {
+void UdpReceiver::Answer(const wire::Datagram& datagram, const Way& way) {
   std::array<std::uint8_t, wire::kMaxControlBytes> buffer;
-  const std::size_t bytes = wire::Write(datagram, buffer);
-  const socklen_t length = to.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  if (sendto(socket(), buffer.data(), bytes, 0, reinterpret_cast<const sockaddr*>(&to), length) < 0) ++refused_;
+  iovec piece{.iov_base = buffer.data(), .iov_len = wire::Write(datagram, buffer)};
+  sockaddr_storage to = way.peer;
+  msghdr message{};
+  message.msg_name = &to;
+  message.msg_namelen = to.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<std::uint8_t, CMSG_SPACE(sizeof(in6_pktinfo))> control{};
+  const auto add_local = [&](const auto& local) {
+    using Local = std::decay_t<decltype(local)>;
+    if constexpr (!std::is_same_v<Local, std::monostate>) {
+      constexpr bool kIsIpv4 = std::is_same_v<Local, in_pktinfo>;
+      message.msg_control = control.data();
+      message.msg_controllen = CMSG_SPACE(sizeof(local));
+      cmsghdr* header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = kIsIpv4 ? IPPROTO_IP : IPPROTO_IPV6;
+      header->cmsg_type = kIsIpv4 ? IP_PKTINFO : IPV6_PKTINFO;
+      header->cmsg_len = CMSG_LEN(sizeof(local));
+      std::memcpy(CMSG_DATA(header), &local, sizeof(local));
+    }
+  };
+  std::visit(add_local, way.local);
+  if (sendmsg(socket(), &message, 0) < 0) ++refused_;
 }
 
 }  // namespace bbrgym

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cstdint>
 #include <optional>
+#include <variant>
 
 #include "envs/linux/clock.h"
 #include "envs/linux/file_descriptor.h"
@@ -41,17 +43,25 @@ class UdpReceiver {
   /// What the sender says that it has sent, once it has ended.
   const std::optional<wire::Sent>& sent() const { return sent_; }
   /// The sender's address, unless it is waiting for one.
-  const sockaddr_storage& sender() const { return sender_; }
+  const sockaddr_storage& sender() const { return sender_.peer; }
   /// Datagrams that were no part of a flow.
   std::uint64_t refused() const { return refused_; }
 
  private:
-  void Take(Nanoseconds now, const wire::Datagram& datagram, Ecn ecn, const sockaddr_storage& from);
-  void TakeHello(Nanoseconds now, const wire::Datagram& hello, const sockaddr_storage& from);
+  /// The peer that a datagram came from, and the address of this host that it was sent to. Answers must have that one
+  /// as their source: the peer's socket is connected, and takes nothing from another.
+  struct Way {
+    sockaddr_storage peer{};
+    std::variant<std::monostate, in_pktinfo, in6_pktinfo> local;
+  };
+
+  static Way WayOf(msghdr& message);
+  void Take(Nanoseconds now, const wire::Datagram& datagram, Ecn ecn, const Way& way);
+  void TakeHello(Nanoseconds now, const wire::Datagram& hello, const Way& way);
   void TakeData(Nanoseconds now, const wire::Datagram& data, Ecn ecn);
   void TakeEnd(Nanoseconds now, const wire::Datagram& end);
   void SendAck();
-  void Answer(const wire::Datagram& datagram, const sockaddr_storage& to);
+  void Answer(const wire::Datagram& datagram, const Way& way);
 
   FileDescriptor socket_;
   std::optional<SipKey> key_;
@@ -62,7 +72,7 @@ class UdpReceiver {
 
   // The flow's; the token is kept after it, so that a late copy of its hello begins no other one.
   wire::Token token_{};
-  sockaddr_storage sender_{};
+  Way sender_;
   std::uint16_t connection_ = 0;
   std::uint64_t expected_number_ = 0;
   std::uint64_t arrived_packets_ = 0;

@@ -165,6 +165,23 @@ def test_a_server_that_sends_over_tcp_is_measured(engine: LinuxEngine, loss: flo
     assert total["retransmitted_packets"] >= total["lost_packets"]
 
 
+@pytest.mark.parametrize("end", ["client", "server"])
+def test_datagrams_that_need_fragments_are_the_error(engine: LinuxEngine, end: str) -> None:
+    """The last byte is one too many: their fragments have no ports."""
+    large = UDP_SERVER[2].replace("data[:20]", "data")
+    pairs = {"client": command(), "server": command((*UDP_SERVER[:2], large, *UDP_SERVER[3:]), data_from="server")}
+    flows = (Flow("cubic"), pairs[end])
+    message = rf"Linux stopped: flows\[1\]: it sends datagrams of more than {BYTES - 1} bytes, .* packet_bytes must be"
+    with pytest.raises(EngineError, match=message):
+        simulate(Scenario(packet_bytes=BYTES - 13, duration_s=60, flows=flows), engine, step_ms=1000)
+
+
+def test_the_largest_datagrams_that_need_no_fragments_arrive(engine: LinuxEngine) -> None:
+    scenario = Scenario(rate_mbps=20, packet_bytes=BYTES - 12, duration_s=30, flows=(command(size_bytes=1),))
+    trace = simulate(scenario, engine, step_ms=100)
+    assert flow_column(trace, "received_bytes").sum() == PACKETS * BYTES
+
+
 # --- commands that fail ---------------------------------------------------------------------------------------------
 
 

@@ -82,6 +82,51 @@ def test_a_complete_flow_of_either_kind_is_closed(engine: LinuxEngine, algorithm
     assert math.isnan(rows[-1].flow(0)["cwnd_packets"])
 
 
+def test_a_flow_of_the_kernels_falls_silent_when_it_stops(engine: LinuxEngine) -> None:
+    """Its socket holds what the slow link takes seconds for."""
+    flow = Flow("linux-reno", rtt_ms=20, stop_s=0.4)
+    scenario = Scenario(rate_schedule=((0, 10), (0.3, 0.2)), buffer_packets=1000, duration_s=60, flows=(flow,))
+    engine.reset(scenario, 1)
+    rows = [engine.step(500)]
+    while rows[-1].flow(0)["sent_packets"] > 0 and len(rows) < 10:
+        rows.append(engine.step(200))  # of 5 packets on the link
+    assert rows[0].flow(0)["sent_packets"] > 0
+    assert rows[-1].flow(0)["sent_packets"] == 0
+
+
+def test_a_finite_flow_of_the_kernels_falls_silent_when_it_stops(engine: LinuxEngine) -> None:
+    """All of it is in the socket by then, and the queue has dropped much of it."""
+    flow = Flow("linux-reno", rtt_ms=20, stop_s=0.3, size_bytes=4000)
+    scenario = Scenario(rate_mbps=0.05, packet_bytes=200, buffer_packets=3, duration_s=1.2, flows=(flow,))
+    trace = simulate(scenario, engine, step_ms=200)
+    assert 0 < flow_column(trace, "received_bytes").sum() < 4000
+    assert trace.time_s[-1] == 1.2
+
+
+def test_the_totals_of_a_flow_of_the_kernels_outlive_its_stop(engine: LinuxEngine) -> None:
+    """The kernel forgets them with the connection."""
+    flow = Flow("linux-reno", rtt_ms=20, stop_s=0.3)
+    trace = simulate(Scenario(rate_mbps=5, buffer_packets=3, duration_s=0.6, flows=(flow,)), engine, step_ms=100)
+    sent, delivered, resent = (
+        flow_column(trace, name)[:, 0] for name in ("sent_packets", "delivered_packets", "retransmitted_packets")
+    )
+    assert (delivered >= 0).all()
+    assert (resent >= 0).all()
+    assert 0 < resent.sum() <= sent.sum()
+    assert 0 < delivered.sum() <= sent.sum()
+
+
+@pytest.mark.parametrize("algorithm", ["cubic", "linux-reno"])
+def test_acknowledgements_of_small_packets_arrive_whatever_they_list(engine: LinuxEngine, algorithm: str) -> None:
+    """With losses ours list up to 8 ranges, in more bytes than the data packets have."""
+    flow = Flow(algorithm, rtt_ms=10, size_bytes=20_000)
+    scenario = Scenario(rate_mbps=5, packet_bytes=64, buffer_packets=1000, loss=0.05, duration_s=30, flows=(flow,))
+    trace = simulate(scenario, engine, step_ms=100)
+    assert flow_column(trace, "received_bytes").sum() == 20_000
+    assert flow_column(trace, "lost_packets" if algorithm == "cubic" else "retransmitted_packets").sum() > 8
+    assert flow_column(trace, "sent_packets").sum() >= 20_000 / 64
+
+
 def test_a_congestion_control_that_the_kernel_lacks_is_refused_with_those_it_has() -> None:
     (name, *_) = set(registry.LINUX_COMPARATORS) - set(describe_engine("linux").comparators) or {""}
     if not name:
@@ -165,6 +210,17 @@ def test_a_missed_step_is_a_flaw(engine: LinuxEngine) -> None:
     assert engine.timing["missed_steps"] >= 5
     assert engine.timing["decision_late_max_ms"] >= 50
     assert engine.flaw is not None
+
+
+def test_a_step_that_the_episode_cuts_short_is_not_missed(engine: LinuxEngine) -> None:
+    scenario = Scenario(duration_s=0.2, flows=(Flow("cubic"),))
+    engine.reset(scenario, 1)
+    while engine.step(199).is_over:  # this machine was so late that nothing is left
+        engine.reset(scenario, 1)
+    time.sleep(0.02)
+    assert engine.step(200).time_s == 0.2
+    assert engine.timing["decision_late_max_ms"] >= 20
+    assert engine.timing["missed_steps"] == engine.timing["decision_late_max_ms"] // 200
 
 
 # --- what is missing ------------------------------------------------------------------------------------------------

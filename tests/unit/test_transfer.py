@@ -353,6 +353,19 @@ def test_nothing_counts_before_the_address_is_proved() -> None:
         assert server.phase == "receiving"
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_answers_come_from_the_address_that_was_asked(host: str) -> None:
+    """A host has several, and the sender's socket takes nothing from another one."""
+    if ":" in host and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("no IPv6 here")
+    server, (_, port, *_) = receiver(host=host)
+    with contextlib.closing(Peer(server, ("127.0.0.2", port))) as peer:
+        peer.connect()
+        assert peer.exchange(data_datagram(0, peer.connection)) == [ack((0, 0), connection=peer.connection)]
+        (report,) = peer.exchange(end(peer.token, peer.connection, 1))
+        assert report[0] & 15 == REPORT
+
+
 def test_an_unproved_address_gets_no_more_bytes_than_it_sent() -> None:
     server, address = receiver()
     rng = random.Random(1)
