@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
@@ -282,15 +283,18 @@ def read_metrics(directory: Path) -> list[dict[str, Any]]:
         {"run_id", "step", "time", "metrics"} per line, null values as NaN; empty if there is no log.
     """
     path = directory / "metrics.jsonl"
-    lines = []
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
-        try:
-            line = json.loads(text)
-            line["metrics"] = {name: math.nan if v is None else float(v) for name, v in line["metrics"].items()}
-            lines.append(line)
-        except (ValueError, TypeError, KeyError, AttributeError):
-            continue  # cut off by a kill
-    return lines
+    read = map(_read_line, path.read_bytes().splitlines() if path.is_file() else [])
+    return [line for line in read if line is not None]
+
+
+def _read_line(text: bytes) -> dict[str, Any] | None:
+    """Return a line of metrics.jsonl; None if a kill cut it off."""
+    try:
+        line: dict[str, Any] = json.loads(text)
+        line["metrics"] = {name: math.nan if v is None else float(v) for name, v in line["metrics"].items()}
+        return line
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def forget_metrics(directory: Path, logged_bytes: int | None, steps: int, still: Sequence[str] = ()) -> None:
@@ -308,29 +312,17 @@ def forget_metrics(directory: Path, logged_bytes: int | None, steps: int, still:
     content = path.read_bytes() if path.is_file() else b""
     if logged_bytes is None:
         lines = content.splitlines(keepends=True)
-        kept = b"".join(line for line in lines if _is_until(line, steps))
-        dropped = [line for line in lines if not _is_until(line, steps)]
+        is_kept = [(line := _read_line(text)) is not None and line["step"] <= steps for text in lines]
+        kept = b"".join(itertools.compress(lines, is_kept))
+        dropped = [text for text, stays in zip(lines, is_kept, strict=True) if not stays]
     else:
         kept, dropped = content[:logged_bytes], content[logged_bytes:].splitlines()
     for name in still:
-        if of_name := [line for line in map(_parsed, dropped) if name in line.get("metrics", ())]:
+        if of_name := [line for line in map(_read_line, dropped) if line is not None and name in line["metrics"]]:
             line = {**of_name[-1], "step": steps, "metrics": {name: of_name[-1]["metrics"][name]}}
             kept += json.dumps(line).encode() + b"\n"
     if kept != content:
         replace_file(path, lambda to: to.write_bytes(kept))
-
-
-def _is_until(line: bytes, steps: int) -> bool:
-    """Return whether a line of metrics.jsonl is of one of the first steps."""
-    return bool(_parsed(line).get("step", math.inf) <= steps)
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    """Return a line of metrics.jsonl; {} if a kill cut it off."""
-    try:
-        return dict(json.loads(line))
-    except (ValueError, TypeError):
-        return {}
 
 
 def read_run(directory: Path) -> dict[str, Any] | None:

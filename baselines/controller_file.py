@@ -16,9 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from elftools.elf.constants import SH_FLAGS
-from elftools.elf.elffile import ELFFile
-
 from bbrgym.files import replace_file, user_cache
 
 HEADER: Final = Path(__file__).parent / "cc" / "bbrgym_controller.h"
@@ -189,6 +186,10 @@ def _run_compiler(source: Path, command: Sequence[str], folder: str, text: bytes
 
 def _keeps(compiled: Path) -> list[str]:
     """Return the names of what an object file can write to, other than the memory that it is given."""
+    # Here, because it takes as long as a file needs to be compiled, and every process would wait.
+    from elftools.elf.constants import SH_FLAGS
+    from elftools.elf.elffile import ELFFile
+
     with compiled.open("rb") as file:
         if file.read(4) != b"\x7fELF":  # of another system
             return []

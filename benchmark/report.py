@@ -200,10 +200,10 @@ def headline(result: BenchmarkResult, scenarios: Sequence[str]) -> str:
     found = [_leaders(means, name, *how) for name, how in _LEADERS.items()]
     if has_several_flows(results):
         found.insert(0, _leaders(means, "link_jain", "shares most equally", "share most equally", "Jain {:.2f}", True))
-    where = f"in {len(scenarios)} scenarios" if len(scenarios) > 1 else f"in {scenarios[0]}"
-    some = f"{len(means)} competitors"
-    if len(complete) < len(missing):
-        some, where = f"the {len(means)} of {len(missing)} competitors with runs", where.replace("in ", "in all ", 1)
+    is_whole = len(complete) == len(missing)
+    every = f"{len(scenarios)} scenarios" if is_whole else f"all {len(scenarios)} scenarios"
+    where = f"in {every}" if len(scenarios) > 1 else f"in {scenarios[0]}"
+    some = f"{len(means)} competitors" if is_whole else f"the {len(means)} of {len(missing)} competitors with runs"
     sentence = f"Of {some} {where}, {', '.join(found[:-1])}, and {found[-1]}."
     if len(means) == 1:
         jain = [f"Jain {means['link_jain'].iloc[0]:.2f}"] if has_several_flows(results) else []

@@ -13,12 +13,12 @@ import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,7 @@ from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.code import code_hash, metrics_hash
 from bbrgym.benchmark.families import VICTIMS, WARMUP, Draw, alone, draw_scenarios
 from bbrgym.benchmark.ledger import CacheLedger, measure, unmeasured
-from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors
+from bbrgym.benchmark.plan import Benchmark, Competitor, Run, find_competitors
 from bbrgym.benchmark.quick_rfc9743 import read_quick_rfc9743
 from bbrgym.benchmark.regret import Regret, regrets
 from bbrgym.benchmark.run_scores import SCORE
@@ -49,6 +49,8 @@ from bbrgym.envs import sharing, sharing_meter
 from bbrgym.envs.engine import describe_engine, identity_of
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
+
+T = TypeVar("T")
 
 CONSTANT: Final = Competitor(
     "constant",
@@ -489,37 +491,63 @@ def _run_candidate(
     """
     found: dict[int, Measured] = {}
     missing: list[str] = []
-    failed = 0
-    alone = deque([0])
-    together: deque[Sequence[int]] = deque()
-    first: Measured = {}
-    while (alone or together) and failed < _MOST_FAILURES:
-        if alone:
-            some: list[Sequence[int]] = [[alone.popleft()] for _ in range(min(len(alone), _MOST_FAILURES - failed))]
-        else:
-            some = [together.popleft() for _ in range(min(len(together), sandbox.workers))]
-        seconds = _SECONDS_ALONE if len(some[0]) == 1 else SECONDS
-        jobs = [_job(candidate, [draws[place] for place in places], seconds) for places in some]
-        for places, reply in zip(some, sandbox.run(jobs), strict=True):
+
+    def run(alone: Sequence[int], together: Sequence[Sequence[int]], failed: int = 0) -> int:
+        def job(places: Sequence[int]) -> ConfinedJob:
+            return _job(candidate, [draws[place] for place in places], _SECONDS_ALONE if len(places) == 1 else SECONDS)
+
+        for places, reply in _run_apart(sandbox, job, alone, together, failed):
             _check_refusal(candidate, reply)
-            missing += reply.missing
+            missing.extend(reply.missing)
             if reply.error is None:
-                found |= dict(zip(places, reply.results, strict=True))
-            elif len(places) > 1:
-                alone += places
+                found.update(zip(places, reply.results, strict=True))
             else:
-                failed += 1
                 found[places[0]] = {"error": reply.error}
-        if not first:
-            first = found[0]
-            rest = range(0 if is_first_repeated and not failed else 1, len(draws))
-            if failed:  # perhaps everywhere: a few more show it
-                alone += rest[: _MOST_FAILURES - 1]
-                rest = rest[_MOST_FAILURES - 1 :]
-            together += [rest[place : place + _CHUNK] for place in range(0, len(rest), _CHUNK)]
+                failed += 1
+        return failed
+
+    failed = run([0], [])
+    first = found[0]
+    rest = range(0 if is_first_repeated and not failed else 1, len(draws))
+    few = rest[: _MOST_FAILURES - 1] if failed else rest[:0]  # perhaps it fails everywhere: these show it
+    rest = rest[len(few) :]
+    run(few, [rest[place : place + _CHUNK] for place in range(0, len(rest), _CHUNK)], failed)
     own = [found.get(place, {"error": _NOT_RUN}) for place in range(len(draws))]
     is_repeatable = "error" in first or json.dumps(own[0]) == json.dumps(first)
     return own, list(dict.fromkeys(missing)), is_repeatable
+
+
+def _run_apart(
+    sandbox: Sandbox,
+    job: Callable[[Sequence[T]], ConfinedJob],
+    alone: Iterable[T],
+    together: Iterable[Sequence[T]],
+    failed: int = 0,
+) -> Iterator[tuple[Sequence[T], Reply]]:
+    """Run what a candidate is to do, and what fails together once more, one by one.
+
+    Args:
+        sandbox: where it runs.
+        job: of things that run in one process.
+        alone: what has a process of its own, before all others.
+        together: what shares one.
+        failed: how many have failed before. After `_MOST_FAILURES` that fail alone, the others are not run.
+
+    Yields:
+        What ran, and the reply; with an error of one thing alone.
+    """
+    single, groups = deque(alone), deque(together)
+    while (single or groups) and failed < _MOST_FAILURES:
+        if single:
+            some: list[Sequence[T]] = [[single.popleft()] for _ in range(min(len(single), _MOST_FAILURES - failed))]
+        else:
+            some = [groups.popleft() for _ in range(min(len(groups), sandbox.workers))]
+        for things, reply in zip(some, sandbox.run([job(things) for things in some]), strict=True):
+            if reply.error is not None and len(things) > 1:
+                single += things
+                continue
+            failed += reply.error is not None
+            yield things, reply
 
 
 def _check_refusal(candidate: Candidate, reply: Reply) -> None:
@@ -616,28 +644,19 @@ def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool, has_ru
     runs = benchmark.runs()
     ours = [run for run in runs if run.competitor == "candidate"]
     measured: dict[str, Any] = {}
-    failed = 0
-    left = deque([ours[place : place + 3] for place in range(0, len(ours), 3)])
-    while left and failed < _MOST_FAILURES:
-        groups = [left.popleft() for _ in range(min(len(left), sandbox.workers))]
-        jobs = [
-            ConfinedJob(
-                scenarios=[run.scenario for run in together],
-                seeds=[run.seed for run in together],
-                warmup=benchmark.warmup,
-                measure="rows",
-                **candidate.in_job(_SECONDS_RFC9743 if len(together) > 1 else _SECONDS_ALONE),
-            )
-            for together in groups
-        ]
-        for together, reply in zip(groups, sandbox.run(jobs), strict=True):
-            if reply.error is None:
-                measured |= {run.key: result for run, result in zip(together, reply.results, strict=True)}
-            elif len(together) > 1:  # each in a process of its own
-                left.extendleft([run] for run in reversed(together))
-            else:
-                failed += 1
-                measured[together[0].key] = {"error": reply.error}
+
+    def job(some: Sequence[Run]) -> ConfinedJob:
+        return ConfinedJob(
+            scenarios=[run.scenario for run in some],
+            seeds=[run.seed for run in some],
+            warmup=benchmark.warmup,
+            measure="rows",
+            **candidate.in_job(_SECONDS_RFC9743 if len(some) > 1 else _SECONDS_ALONE),
+        )
+
+    for some, reply in _run_apart(sandbox, job, [], [ours[place : place + 3] for place in range(0, len(ours), 3)]):
+        replies = [{"error": reply.error}] if reply.error is not None else reply.results
+        measured |= {run.key: result for run, result in zip(some, replies, strict=True)}
     references = [run for run in runs if run.competitor != "candidate"]
     by_name: dict[str, list[Any]] = {}
     for run in references:

@@ -361,9 +361,8 @@ class Scenario:
             _warn_once(
                 "duration_s", self.duration_s, what=f"is {self.duration_s / 3600:.3g} hours", unit="ms", factor=1e-3
             )
-        fastest_mbps = max([self.rate_mbps, *(rate for _, rate in self.rate_schedule)])
         # RTTs of 2 ms to 1 s, in s, and shorter than the link needs for a packet; a data centre's link is faster.
-        too_short_ms = min(1.0, self.packet_bytes * 8e-3 / fastest_mbps)
+        too_short_ms = min(1.0, self.packet_bytes * 8e-3 / self.fastest_mbps)
         for index, flow in enumerate(self.flows):
             if 0.002 <= flow.rtt_ms < too_short_ms and not flow.rtt_schedule:
                 _warn_once(
@@ -390,6 +389,11 @@ class Scenario:
         """Bandwidth-delay product of the longest RTT, in packets of `packet_bytes`."""
         longest_rtt_s = max(flow.rtt_ms for flow in self.flows) / 1e3
         return self.rate_mbps * 1e6 * longest_rtt_s / 8 / self.packet_bytes
+
+    @property
+    def fastest_mbps(self) -> float:
+        """The highest rate that the bottleneck link ever has, in Mbit/s."""
+        return max([self.rate_mbps, *(rate for _, rate in self.rate_schedule)])
 
     @property
     def queue_packets(self) -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from bbrgym.baselines.registry import LINUX_PREFIX
-from bbrgym.benchmark import run_facts
+from bbrgym.benchmark import run_facts, traces
 from bbrgym.benchmark.breaking import failures, find, judging, properties, shrink, space, words
 from bbrgym.benchmark.breaking.failures import look, replay
 from bbrgym.benchmark.breaking.find import Found
@@ -418,7 +418,7 @@ class Hunt:
 
 def search_sources() -> list[str]:
     """Return the code that decides what a search finds, and its box."""
-    parts = (find, judging, run_facts, properties, shrink, space, failures)
+    parts = (find, judging, run_facts, properties, shrink, space, failures, traces)
     return [*map(inspect.getsource, parts), space.DEFAULT.read_text(encoding="utf-8")]
 
 

@@ -178,8 +178,7 @@ def _harm(scenario: Scenario, own: Facts, others: Mapping[str, Facts]) -> float:
 
 def _harm_at_most(scenario: Scenario, own: Facts) -> float:
     """Return the harm to a flow that has the link to itself without ours, at its highest rate."""
-    most_mbps = max([scenario.rate_mbps, *(rate for _, rate in scenario.rate_schedule)])
-    return 1.0 - float(own["throughputs_mbps"][1]) / most_mbps
+    return 1.0 - float(own["throughputs_mbps"][1]) / scenario.fastest_mbps
 
 
 PROPERTIES: Final = {

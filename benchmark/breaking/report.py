@@ -47,7 +47,7 @@ class Findings:
     """What came of `bbrgym break`.
 
     Attributes:
-        candidate: what was searched for failures.
+        candidate: what was asked for.
         limits: {property: above which it is broken}.
         seed: of the search.
         found: the search; None if paths were given.
@@ -57,7 +57,8 @@ class Findings:
         missing: what this system does not contain of the candidate, one sentence each.
         engine: where the candidate ran.
         passed: how many of the paths that were given show no failure.
-        real: what ran in real time where the candidate fails, which was searched in its place; None if nothing did.
+        stand_in: what was searched in the candidate's place, which then ran where that fails; None if it was searched
+            itself.
     """
 
     candidate: Candidate
@@ -70,11 +71,16 @@ class Findings:
     missing: Sequence[str] = field(default_factory=tuple)
     engine: str = "native"
     passed: int = 0
-    real: Candidate | None = None
+    stand_in: Candidate | None = None
+
+    @property
+    def searched(self) -> Candidate:
+        """What was searched for failures."""
+        return self.stand_in or self.candidate
 
     def stays(self, failure: Failure) -> bool:
-        """Return whether a failure is one of what was asked for, and not of its stand-in alone."""
-        return self.real is None or failure.elsewhere["linux"].stays
+        """Return whether a failure is one of the candidate, and not of its stand-in alone."""
+        return self.stand_in is None or failure.elsewhere[self.engine].stays
 
     @property
     def headline(self) -> str:
@@ -82,10 +88,12 @@ class Findings:
         count = len(self.failures)
         what = f"{count} failure{'s' * (count != 1)}" if count else "no failure"
         name = self.candidate.competitor.name
-        text = f"{name}: {what}" if self.real is None else f"{self.real.competitor.name}, searched as {name}: {what}"
+        if self.stand_in is not None:
+            name += f", searched as {self.stand_in.competitor.name}"
+        text = f"{name}: {what}"
         if self.found is not None:
             text += f" on {self.found.candidates} paths of seed {self.seed}"
-            if self.real is not None and count:
+            if self.stand_in is not None and count:
                 text += f", {sum(map(self.stays, self.failures))} of which stay in real time"
         elif self.passed:
             text += f"; {self.passed} of the given paths show none"
@@ -107,19 +115,19 @@ class Findings:
 
     def command(self, failure: Failure) -> str:
         """Return the command that replays a failure."""
-        words = ["bbrgym", "break", *(self.real or self.candidate).words, "--property", failure.name]
+        words = ["bbrgym", "break", *self.candidate.words, "--property", failure.name]
         if (limit := self.limits[failure.name]) != PROPERTIES[failure.name].limit:
             words += ["--at-most", f"{failure.name}={limit!r}"]
-        if self.engine != "native" or self.real is not None:
-            words += ["--engine", "linux"]
+        if self.engine != "native":
+            words += ["--engine", self.engine]
         return shlex.join([*words, "--seed", str(failure.trial.seed), "--replay", path_text(failure)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, for JSON."""
         return {
-            "candidate": (self.real or self.candidate).what,
-            "searched": self.candidate.what,
-            "parameters": dict(self.candidate.competitor.parameters),
+            "candidate": self.candidate.what,
+            "searched": self.searched.what,
+            "parameters": dict(self.searched.competitor.parameters),
             "seed": self.seed,
             "paths": None if self.found is None else self.found.candidates,
             "is_complete": self.found is None or self.found.is_complete,
@@ -129,7 +137,7 @@ class Findings:
             "limits": dict(self.limits),
             "not_contained": list(self.missing),
             "failures": [
-                one.to_dict() | {"command": self.command(one), "playground": playground(self.candidate, one)}
+                one.to_dict() | {"command": self.command(one), "playground": playground(self.searched, one)}
                 for one in self.failures
             ],
         }
@@ -142,7 +150,7 @@ def print_findings(findings: Findings, console: Console) -> None:
     for number, one in enumerate(findings.failures, start=1):
         lines = [f"{number}. {one.path}: {one.outcome}", f"   {findings.command(one)}"]
         lines += [f"   {engine}: {found.text}" for engine, found in one.elsewhere.items()]
-        if link := playground(findings.candidate, one):
+        if link := playground(findings.searched, one):
             lines.append(f"   {link}")
         console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     for note in notes(findings):
@@ -233,7 +241,6 @@ def _settings(scenario: Scenario, algorithm: str, best: str) -> dict[str, Any] |
 
 def write_page(findings: Findings, path: Path, judge: Judge) -> None:
     """Write the page, which needs no other file and no network; each failure has its picture."""
-    candidate = findings.candidate
     parts = [
         f"<h1>{html.escape(findings.headline)}</h1>",
         f"<p>{findings.seconds:.0f} s. Limits: "
@@ -247,7 +254,7 @@ def write_page(findings: Findings, path: Path, judge: Judge) -> None:
         parts.append(_picture(judge, one))
         parts += [f"<p>{html.escape(engine)}: {html.escape(found.text)}</p>" for engine, found in one.elsewhere.items()]
         parts.append(f"<p><code>{html.escape(findings.command(one))}</code></p>")
-        if link := playground(candidate, one):
+        if link := playground(findings.searched, one):
             parts.append(f'<p><a href="{html.escape(link, quote=True)}">in the playground</a> of `bbrgym lab`</p>')
     parts += ["<h2>Notes</h2>", *(f"<p>{html.escape(note)}</p>" for note in notes(findings))]
     parts.append("<h2>What counts as broken</h2>")

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from bbrgym.benchmark.breaking.judging import Judge, Trial
 from bbrgym.benchmark.breaking.properties import PROPERTIES
-from bbrgym.benchmark.breaking.space import OURS, figures
-from bbrgym.envs.mahimahi import LOWEST_RATE_MBPS
+from bbrgym.benchmark.breaking.space import OURS, figures, scaled
 from bbrgym.envs.scenario import Flow, Scenario
 
 SEEDS: Final = 5
@@ -206,17 +205,15 @@ def _slower_link(scenario: Scenario) -> Iterator[Scenario]:
         factor = rate_mbps / scenario.rate_mbps
         if factor >= 1:
             return
-        schedule = tuple((at, max(figures(rate * factor), LOWEST_RATE_MBPS)) for at, rate in scenario.rate_schedule)
-        scaled = {
-            name: max(figures(rate * factor), LOWEST_RATE_MBPS) for name, rate in links.items() if rate is not None
-        }
+        schedule = tuple((at, scaled(rate, factor)) for at, rate in scenario.rate_schedule)
+        slower = {name: scaled(rate, factor) for name, rate in links.items() if rate is not None}
         flows = tuple(
             flow
             if flow.app_rate_mbps is None
-            else dataclasses.replace(flow, app_rate_mbps=max(figures(flow.app_rate_mbps * factor), LOWEST_RATE_MBPS))
+            else dataclasses.replace(flow, app_rate_mbps=scaled(flow.app_rate_mbps, factor))
             for flow in scenario.flows
         )
-        yield from _with(scenario, rate_mbps=rate_mbps, rate_schedule=schedule, flows=flows, **scaled)
+        yield from _with(scenario, rate_mbps=rate_mbps, rate_schedule=schedule, flows=flows, **slower)
 
 
 def _fewer_changes(scenario: Scenario) -> Iterator[Scenario]:

@@ -14,6 +14,7 @@ import yaml
 
 from bbrgym.baselines import registry
 from bbrgym.benchmark.run_facts import check_measurable
+from bbrgym.benchmark.traces import mean_of
 from bbrgym.checks import check_keys, check_name, is_number
 from bbrgym.envs.mahimahi import LOWEST_RATE_MBPS
 from bbrgym.envs.scenario import HEADER_BYTES, Scenario
@@ -376,16 +377,18 @@ def _with_mean_rate(scenario: Scenario, is_scaled: bool) -> Scenario:
         scenario: the path.
         is_scaled: whether the trace takes the path's rate, or the path that of the trace.
     """
-    times, rates = zip((0.0, scenario.rate_mbps), *scenario.rate_schedule, strict=True)
-    lengths_s = np.diff(np.minimum([*times, scenario.duration_s], scenario.duration_s))
-    mean_mbps = float(np.dot(rates, lengths_s)) / scenario.duration_s
+    mean_mbps = mean_of(scenario, "rate_trace")
     if not is_scaled:
         return dataclasses.replace(scenario, rate_mbps=figures(mean_mbps))
     factor = scenario.rate_mbps / mean_mbps
-    changes = tuple(
-        (time, min(max(figures(rate * factor), LOWEST_RATE_MBPS), 10_000.0)) for time, rate in scenario.rate_schedule
+    return dataclasses.replace(
+        scenario, rate_schedule=tuple((time, scaled(rate, factor)) for time, rate in scenario.rate_schedule)
     )
-    return dataclasses.replace(scenario, rate_schedule=changes)
+
+
+def scaled(rate_mbps: float, factor: float) -> float:
+    """Return a rate times a factor, in three digits, as far as a link can have it."""
+    return min(max(figures(rate_mbps * factor), LOWEST_RATE_MBPS), 10_000.0)
 
 
 def _load(path: Path) -> dict[str, Any]:

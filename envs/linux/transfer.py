@@ -286,7 +286,7 @@ def send(
             yield interval
         sender.finish()
         _wait(sender, "ending", timeout_s)
-        later = dict(zip(FLOW_COLUMNS, sender.row()[1:], strict=True))["sent_packets"] if is_over_kernel else 0
+        later = sender.row()[1 + FLOW_COLUMNS.index("sent_packets")] if is_over_kernel else 0
     except BaseException:
         sender.finish()  # one datagram, so that the receiver need not wait
         sender.wait(0)

@@ -115,9 +115,8 @@ def run_break(arguments: list[str]) -> int:
             failures = [replay(one, searched, judge, options.confirm) for one in failures]
         if real is not None and options.replay is None:
             failures = [replay(one, real, judge, "linux") for one in failures]
-        stand_in_of = real if options.replay is None else None
-        seconds = time.monotonic() - began
-        findings = dataclasses.replace(findings, failures=failures, seconds=seconds, real=stand_in_of)
+            findings = dataclasses.replace(findings, candidate=real, stand_in=searched, engine="linux")
+        findings = dataclasses.replace(findings, failures=failures, seconds=time.monotonic() - began)
         report.print_findings(findings, make_console())
         if options.html is not None:
             report.write_page(findings, options.html, judge)

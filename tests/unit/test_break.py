@@ -415,7 +415,13 @@ def test_what_only_a_stand_in_shows_is_no_failure_of_what_was_asked_for(tmp_path
     for stays in (True, False):
         replayed = dataclasses.replace(failure, elsewhere={"linux": Repetition(stays, "as it was")})
         findings = report.Findings(
-            Candidate.of("cubic"), {"regret": 0.01}, seed=1, found=Found(), failures=[replayed], real=real
+            real,
+            {"regret": 0.01},
+            seed=1,
+            found=Found(),
+            failures=[replayed],
+            engine="linux",
+            stand_in=Candidate.of("cubic"),
         )
         assert findings.stays(replayed) == stays
         assert findings.headline.startswith("stack, searched as cubic: 1 failure")
